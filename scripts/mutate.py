@@ -23,6 +23,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -47,7 +48,7 @@ OF_OPS = (
 )
 """What holds every op of the graph."""
 OF_RULES = "tests/transforms/test_custom.py::test_a_rule_may_take_its_tangent_as_any_operand " + " ".join(
-    f"tests/transforms/test_{name}.py" for name in ("every_op", "grad", "vmap", "loops")
+    f"tests/transforms/test_{name}.py" for name in ("symbolic", "every_op", "grad", "vmap", "loops")
 )
 """What holds rules of derivatives and batches."""
 
@@ -89,6 +90,7 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/lit/graph/check_effects.mlir tests/effects/test_inference.py",
     "tessera/ir/graph/passes/check_ranges.py": "tests/ir/graph/test_checks.py "
     "tests/lit/graph/check_ranges.mlir tests/policy/test_verify.py",
+    "tessera/ir/graph/kept_values.py": "tests/graph/test_kept_values.py",
     "tessera/ir/graph/tape_analysis.py": "tests/effects/test_order.py tests/policy/test_verify.py "
     "tests/effects/test_inference.py",
     "tessera/backends/nvptx/ops/mma_sync.py": "tests/backends/nvptx/test_instruction_rules.py "
@@ -149,8 +151,6 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/transforms/test_collectives.py::test_a5_a_gradient_on_four_ranks_is_that_of_one",
     "tessera/ir/graph/derivatives/control.py": f"{OF_RULES} tests/transforms/test_checkpoint.py "
     "tests/transforms/test_custom.py tests/transforms/test_orders.py",
-    "tessera/ir/graph/derivatives/contraction.py": f"{OF_RULES} tests/transforms/test_symbolic.py",
-    "tessera/ir/graph/derivatives/shared.py": f"{OF_RULES} tests/transforms/test_symbolic.py",
     "tessera/ir/graph/transforms/*.py": f"{OF_RULES} tests/transforms/test_checkpoint.py "
     "tests/transforms/test_custom.py tests/policy/test_gradients.py tests/features/test_graph.py",
     "tessera/ir/graph/transforms/associativity.py": "tests/transforms/test_algebra.py",
@@ -175,8 +175,6 @@ EQUIVALENT: Mapping[str, str] = {
     "and the limit is odd",
     "tessera/ir/target/ops/blocks.py: if row & (row - 2) or row * size <= swizzle:": "only a row of one element tells "
     "them apart, and it is no longer than a piece",
-    "tessera/ir/target/limits.py: not _uses_any(atom, names) or (coefficient >= 0 and _atom_grows(atom, names))": "a "
-    "term with a coefficient of 0 is none",
     "tessera/ir/target/limits.py: return (second.value or 0) > 1 and _grows(first, names)": "parts of 1 are no parts",
     "tessera/ir/target/limits.py: return top is not None and fits(size, top, bound)": "both are taken from the bound",
     "tessera/ir/target/ops/matrix.py: types = [value.type for value in op.operands[:5]]": "a fifth operand is an index",
@@ -194,12 +192,8 @@ EQUIVALENT: Mapping[str, str] = {
     "changes nothing however often it comes",
     "tessera/ir/graph/ops/reduce.py: end = np.where(np.isinf(end) | (end == 0), x.dtype.type(2), end)": "a row of "
     "zeros or infinities has one norm, whatever it is divided by and multiplied with",
+    "tessera/ir/graph/kept_values.py: source, sink = -1, -3": "any two numbers that no value has",
     "tessera/ir/tile/sampled_run.py: while size <= _LARGEST_SIZE:": "sizes are odd, and the limit is even",
-    "tessera/frontend/constraints.py: return all(coefficient <= 0 for _, coefficient in dim.terms)": "no term of a dim "
-    "has the coefficient 0",
-    "tessera/frontend/constraints.py: return all(coefficient < 1 for _, coefficient in dim.terms)": "no term of a dim "
-    "has the coefficient 0",
-    "tessera/types/constraint_proof.py: if coefficient <= 0 and monomial:": "no term of a dim has the coefficient 0",
     "tessera/ir/graph/policy_casts.py: return rule.saturates and all(is_integer(dtype) and dtype.bits <= 33 for dtype "
     "in dtypes)": "no dtype has 33 bits",
     'tessera/ir/graph/policy_casts.py: wide = dt.i32 if own.bits <= 9 else dt.u64 if own is dt.u32 and op == "mul" '
@@ -223,10 +217,6 @@ EQUIVALENT: Mapping[str, str] = {
     "simplified away when it is written",
     "tessera/ir/tile/indexing.py: found = self._unknown(Dim((((atom,), 2),)))": "the key of a fresh name: twice an "
     "atom stands for it as well as the atom",
-    "tessera/ir/tile/sites.py: coefficient >= 0 and all(self._is_natural_atom(atom) for atom in monomial)": "no term "
-    "of a dim has the coefficient 0",
-    "tessera/ir/tile/sites.py: if coefficient >= 0 and len(monomial) == 1 and monomial[0].kind == kind:": "no term of "
-    "a dim has the coefficient 0",
     "tessera/ir/schedule/host_program/memory.py: return strip_aliases(old) is strip_aliases(value)": "None, where "
     "nothing is written over, is no value",
     "tessera/ir/schedule/host_program/memory.py: slots[at].size = _larger(size, slots[at].size)": "the larger of two "
@@ -235,8 +225,6 @@ EQUIVALENT: Mapping[str, str] = {
     "difference that is known is 64 or more, and one that is not stays before it",
     "tessera/ir/schedule/host_program/memory.py: return (2, at) if is_at_most(held, size) else (4, at)": "the last of "
     "four ranks stays the last",
-    'tessera/types/dim.py: sign, size = ("-" if coefficient <= 0 else "+"), abs(coefficient)': "a factor is not 0",
-    'tessera/types/dim.py: sign, size = ("-" if coefficient < 1 else "+"), abs(coefficient)': "a factor is not 0",
     'tessera/types/dim.py: return a if (difference > 0) == (kind == "max") else b': "where they are equal either is",
     "tessera/types/shape.py: is_forward = step >= 0": "a step of 0 is refused before",
     "tessera/types/shape.py: distance, stride = (stop - start, step) if step >= 0 else (start - stop, -step)": ""
@@ -247,6 +235,9 @@ EQUIVALENT: Mapping[str, str] = {
     "sticky one are set in its place: they are rounded up to it, or are as sticky as it is",
 }
 """`path: line after the change`, and why no program can tell that mutant from the original."""
+
+NONZERO = re.compile(r"(coefficient(?: \* sign)?) (>|<)(?:=? 0|= 1(?<=>= 1)| 1(?<=< 1))(?!\d)")
+"""Comparisons of the coefficient of a term: no term of a dim has 0, so that `>= 0`, `> 0` and `>= 1` are one."""
 
 COMMUTATIVE = {
     "_add",
@@ -292,6 +283,12 @@ class Mutant:
     @property
     def key(self) -> str:
         return f"{self.path}: {self.after}"
+
+    @property
+    def reason(self) -> str:
+        """Why no program can tell it from the original; empty where one should."""
+        before, after = (NONZERO.sub(r"\1 \2 0", line) for line in (self.before, self.after))
+        return "no term of a dim has the coefficient 0" if before == after else EQUIVALENT.get(self.key, "")
 
 
 Trial = tuple[Mutant, list[str]]
@@ -617,8 +614,8 @@ def try_all(
 def summarize(found: Sequence[tuple[Mutant, str]], seed: int) -> dict[str, Any]:
     """What is recorded: the rate, and every survivor."""
     survivors = [mutant for mutant, result in found if result == "passed"]
-    equivalent = [mutant for mutant in survivors if mutant.key in EQUIVALENT]
-    alive = [mutant for mutant in survivors if mutant.key not in EQUIVALENT]
+    equivalent = [mutant for mutant in survivors if mutant.reason]
+    alive = [mutant for mutant in survivors if not mutant.reason]
     counted = len(found) - len(equivalent)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return {
@@ -631,7 +628,7 @@ def summarize(found: Sequence[tuple[Mutant, str]], seed: int) -> dict[str, Any]:
         "kinds": dict(Counter(mutant.kind for mutant, _ in found)),
         "rate": round((counted - len(alive)) / max(counted, 1), 4),
         "survivors": [_shown(mutant) for mutant in alive],
-        "equivalent": [{**_shown(mutant), "reason": EQUIVALENT[mutant.key]} for mutant in equivalent],
+        "equivalent": [{**_shown(mutant), "reason": mutant.reason} for mutant in equivalent],
     }
 
 

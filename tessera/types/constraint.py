@@ -173,14 +173,14 @@ class ConstraintSolver:
         """What would follow from it, and from its opposite: a contradiction decides."""
         terms, constant = self._proofs.store.form(gap)
         self._proofs.store.propagate()
-        holds: Rule = Linear(terms, constant, kind == "eq", 0)
+        holds: Rule = Linear(terms, constant, kind == "eq")
         refuted = self._proofs.why_excluded(holds)
         if refuted is not None:
             return Verdict.REFUTED, refuted
         negated = tuple((-coefficient, node) for coefficient, node in terms)
-        opposite = [Linear(negated, -constant - 1, False, 0)]
+        opposite = [Linear(negated, -constant - 1, False)]
         if kind == "eq":
-            opposite.append(Linear(terms, constant - 1, False, 0))
+            opposite.append(Linear(terms, constant - 1, False))
         reasons = [self._proofs.why_excluded(rule) for rule in opposite]
         whys = [why for why in reasons if why is not None]
         return (Verdict.PROVED, _union(whys)) if len(whys) == len(opposite) else None

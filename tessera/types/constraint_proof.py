@@ -116,14 +116,16 @@ class Proofs:
             return None
         why = 0
         for atom in _atoms(dim):
-            if atom.kind == "symbol" or not any(arg.symbols & env.keys() for arg in atom.args):
+            if not any(arg.symbols & env.keys() for arg in atom.args):
                 continue
-            inner = [self._may_replace(arg, env) for arg in atom.args]
-            divisor = atom.args[1].substitute(env) if None not in inner else Dim.constant(0)
-            value = self.store.evaluate(divisor)
-            if None in inner or (atom.kind == "floordiv" and not divisor.value and value.low < 1):
+            inner = [found for arg in atom.args if (found := self._may_replace(arg, env)) is not None]
+            if len(inner) < len(atom.args):
                 return None
-            why = reduce(int.__or__, (found or 0 for found in inner), why | value.why)
+            divisor = atom.args[1].substitute(env)
+            value = self.store.evaluate(divisor)
+            if atom.kind == "floordiv" and not divisor.value and value.low < 1:
+                return None
+            why = reduce(int.__or__, inner, why | value.why)
         return why
 
     # Everything else narrows the store, and is kept to be added up with others.

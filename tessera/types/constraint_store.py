@@ -288,7 +288,7 @@ class Store:
         if len(terms) == 1 and terms[0][0] == 1 and constant == 0:
             return terms[0][1]
         node = self._node()
-        self.post(Linear((*terms, (-1, node)), constant, True, 0))
+        self.post(Linear((*terms, (-1, node)), constant, True))
         return node
 
     def post(self, rule: Rule) -> None:
@@ -431,7 +431,7 @@ def _narrower(a: Value, b: Value) -> Value:
 class Linear:
     """`sum of terms + constant` is at least zero, or equal to it."""
 
-    def __init__(self, terms: Terms, constant: int, is_equal: bool, why: int) -> None:
+    def __init__(self, terms: Terms, constant: int, is_equal: bool, why: int = 0) -> None:
         self.terms, self.constant, self.is_equal, self.why = terms, constant, is_equal, why
         self.watched = [node for _, node in terms]
 

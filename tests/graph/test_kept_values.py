@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.ir.graph.kept_values import Value, choose_kept
+from tessera.ir.graph.kept_values import USUAL, Value, choose_kept, estimate
+from tessera.types.dim import Dim
 
 
 def available(values: Mapping[int, Value], kept: Collection[int]) -> set[int]:
@@ -56,6 +57,16 @@ def test_of_equal_cuts_the_one_is_taken_that_computes_least_again() -> None:
     chain = {0: Value(4), 1: Value(4, (0,), True), 2: Value(4, (1,), True)}
     assert choose_kept(chain, {2}) == {2}
     assert choose_kept({**chain, 1: Value(3, (0,), True)}, {2}) == {1}
+
+
+def test_what_is_computed_from_nothing_takes_nothing_of_its_neighbours() -> None:
+    """The fourth is free, as the second is; that the third is computed from the second too is no way to it."""
+    values = {0: Value(5), 1: Value(5, (), True), 2: Value(3, (0, 1), True), 3: Value(5, (1,), True)}
+    assert choose_kept(values, {2, 3}) == {2}
+
+
+def test_dims_that_are_not_known_count_as_usual() -> None:
+    assert [estimate(Dim.of(text)) for text in ("7", "N", "4*N*M + 1")] == [7, USUAL, 4 * USUAL * USUAL + 1]
 
 
 def test_a_long_chain_takes_no_recursion() -> None:

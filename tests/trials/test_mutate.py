@@ -27,6 +27,9 @@ def draw(rng: Generator) -> Sequence[Array]:
 
 def rows(n: int) -> Make:
     return [n + 1]
+
+def spec() -> OpSpec:
+    return OpSpec(samples=over(3 + 4, 5))
 '''
 
 
@@ -67,6 +70,19 @@ def test_every_neighbourhood_is_there() -> None:
     for pattern, tests in mutate.NEIGHBOURHOODS.items():
         assert list(mutate.ROOT.glob(pattern)), pattern
         assert [test for test in tests.split() if not _is_there(test)] == [], pattern
+
+
+def test_reasons_are_of_mutants_that_there_are() -> None:
+    keys = {one.key for one, _ in mutate.draw(sys.maxsize, 0)}
+    assert [key for key in mutate.EQUIVALENT if key not in keys] == []
+    for before, after, is_one in (
+        ("if coefficient > 0:", "if coefficient >= 0:", True),
+        ("if coefficient < 0:", "if coefficient < 1:", True),
+        ("if coefficient > 0:", "if coefficient > 1:", False),
+        ("if coefficient > 0:", "if coefficient < 0:", False),
+        ("if coefficient <= 0:", "if coefficient <= 1:", False),
+    ):
+        assert bool(mutate.Mutant("m.py", 1, "comparison", before, after, after).reason) is is_one, after
 
 
 def _is_there(test: str) -> bool:

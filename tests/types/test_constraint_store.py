@@ -11,6 +11,7 @@ import pytest
 
 from tessera.types.constraint_store import (
     BIG,
+    RUNS,
     ContradictionError,
     Division,
     Linear,
@@ -285,6 +286,28 @@ def test_a_class_moves_a_bound_only_where_it_is_none_of_it(class_first: bool) ->
         store.intersect_class(node, modulus, residue, 1)
         assert store.value(node) == Value(-BIG, BIG, modulus, residue, 1)
         assert (store.low_why[node], store.high_why[node]) == (0, 0)
+
+
+class Growing:
+    """A rule that makes its own node narrower each time, and so never comes to rest."""
+
+    def __init__(self, node: int) -> None:
+        self.watched, self.runs = [node], 0
+
+    def run(self, store: Store) -> None:
+        self.runs += 1
+        store.raise_low(self.watched[0], self.runs, 1)
+
+
+def test_a_rule_runs_so_often_in_one_pass() -> None:
+    store = Store()
+    rule = Growing(store.symbol("A"))
+    store.post(rule)
+    for passes in (1, 2):
+        assert not store.propagate()
+        assert rule.runs == passes * RUNS
+        store.post(rule)
+    assert Store().propagate()
 
 
 def test_what_is_said_again_keeps_its_first_reason() -> None:

@@ -46,7 +46,7 @@ def choose_kept(values: Mapping[int, Value], needed: Collection[int]) -> set[int
             network.add(2 * numbers[operand] + 1, 2 * number, inf)
         if value in needed:
             network.add(2 * number + 1, sink, inf)
-    if network.max_flow(source, sink) == inf:
+    if not network.saturate(source, sink):
         raise ValueError("some value is needed that can be neither kept nor rematerialized")
     near = network.reaching(sink)
     return {value for value, number in numbers.items() if 2 * number not in near and 2 * number + 1 in near}
@@ -66,7 +66,7 @@ def _behind(values: Mapping[int, Value], needed: Collection[int]) -> list[int]:
 
 
 class _Network:
-    """A flow network; `max_flow` is Dinic's: shortest augmenting paths, all of one length at a time."""
+    """A flow network; `saturate` is Dinic's: shortest augmenting paths, all of one length at a time."""
 
     def __init__(self) -> None:
         self.targets: list[int] = []
@@ -80,17 +80,18 @@ class _Network:
             self.targets.append(target)
             self.capacity.append(amount)
 
-    def max_flow(self, source: int, sink: int) -> float:
-        total: float = 0
-        while total < inf and sink in (levels := self._levels(source)):
+    def saturate(self, source: int, sink: int) -> bool:
+        """Let flow what can; False where there is no end to it."""
+        while sink in (levels := self._levels(source)):
             open_edges = {node: iter(self.edges[node]) for node in levels}
-            while total < inf and (path := self._path(source, sink, levels, open_edges)):
+            while path := self._path(source, sink, levels, open_edges):
                 amount = min(self.capacity[edge] for edge in path)
+                if amount == inf:
+                    return False
                 for edge in path:
                     self.capacity[edge] -= amount
                     self.capacity[edge ^ 1] += amount
-                total += amount
-        return total
+        return True
 
     def _levels(self, source: int) -> dict[int, int]:
         """How many edges with something left each node is away from the source."""
