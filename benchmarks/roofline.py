@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,12 +27,13 @@ from benchmarks import rates as cpu_rates
 from benchmarks.environment import pin
 from benchmarks.gpu_record import RESULTS, facts, need_gpu
 from benchmarks.roofline_cases import TARGETS, Case, cases
+from benchmarks.roofline_causes import cpu_limits, gpu_limits
 from tessera.api.jit import Jit
 from tessera.cuda import array as cuda_array
 from tessera.cuda import capture
 from tessera.runtime.timeline import record_timeline
 from tessera.types.rates import Rates, Work, bound, limits, work_in
-from tessera.types.settings import usable_cpus
+from tessera.types.settings import Settings, usable_cpus
 
 MUCH = 1 << 20
 """Bytes from which on a kernel is to come near its roofline."""
@@ -88,17 +90,22 @@ def works_of(program: Jit, sizes: Mapping[str, int]) -> list[tuple[tuple[str, ..
     return [(names, kind, work) for names, (kind, work) in found.items()]
 
 
-def judge(row: Row, work: Work, rates: Rates, taken: float) -> Row:
-    """The row with its bound, share and cause: the limit that takes most of the time, where that is half of it."""
+def judge(row: Row, work: Work, rates: Rates, taken: float, more: Callable[[], Mapping[str, float]] = dict) -> Row:
+    """The row with its bound, share and cause: the limit that takes most of the time, where that is half of it.
+
+    `more` gives the limits that take a look at its code.
+    """
     row.flops, row.bytes, row.blocks, row.nanoseconds = work.flops, work.bytes, work.blocks or 0, taken
     row.bound, row.bound_by = bound(work, rates)
     row.share = row.bound / taken if taken else 1.0
     row.limits = {name: value for name, value in limits(work, rates).items() if value}
     row.cause = ""
     if row.share < HALF:
+        row.limits |= more() if row.bytes >= MUCH else {}
         cause = max(row.limits, key=lambda name: row.limits[name], default="")
         explains = bool(cause) and row.limits[cause] >= HALF * taken
-        row.cause = cause if explains else NOT_EXPLAINED
+        nearest = f" (nearest, {row.limits[cause] / taken:.0%} of its time: {cause})" if cause else ""
+        row.cause = cause if explains else NOT_EXPLAINED + nearest
     return row
 
 
@@ -106,21 +113,28 @@ def judge(row: Row, work: Work, rates: Rates, taken: float) -> Row:
 
 
 def kernel_times(run: Callable[[], Any], budget: float = BUDGET) -> dict[str, float]:
-    """Nanoseconds of each kernel in a call, all of its launches together: the best call."""
+    """Nanoseconds of each kernel in a call, all of its launches together: the best call.
+
+    With one thread a call's share of CPU time in its wall time counts: what other processes take falls out.
+    """
     run()
-    calls, end = 0, time.perf_counter() + budget
+    shares: list[float] = []
+    is_alone, end = Settings.from_environment().threads == 1, time.perf_counter() + budget
     with record_timeline() as timeline:
-        while calls < CALLS or (time.perf_counter() < end and calls < 1000):
+        while len(shares) < CALLS or (time.perf_counter() < end and len(shares) < 1000):
+            wall, own = time.perf_counter(), time.thread_time()
             run()
-            calls += 1
+            wall, own = time.perf_counter() - wall, time.thread_time() - own
+            shares.append(min(1.0, own / wall) if is_alone else 1.0)
     spans: dict[str, list[int]] = {}
     for span in timeline.spans:
         if span.kind == "kernel":
             spans.setdefault(span.name, []).append(span.end - span.start)
     found: dict[str, float] = {}
     for name, times in spans.items():
-        each = max(1, len(times) // calls)
-        found[name] = min(sum(times[at : at + each]) for at in range(0, len(times) - each + 1, each))
+        each = max(1, len(times) // len(shares))
+        sums = [sum(times[at : at + each]) for at in range(0, len(times) - each + 1, each)]
+        found[name] = min(total * share for total, share in zip(sums, shares, strict=False))
     return found
 
 
@@ -131,7 +145,8 @@ def rows_on_cpu(case: Case, rates: Rates) -> Iterator[Row]:
     for names, kind, work in works_of(program, case.sizes):
         taken = sum(value for name, value in times.items() if name.split("__")[0] in names)
         if taken:
-            yield judge(Row(case.name, case.spec.short_name, names[0], kind), work, rates, taken)
+            row = Row(case.name, case.spec.short_name, names[0], kind)
+            yield judge(row, work, rates, taken, lambda: cpu_limits(program, names, work, rates, taken))  # noqa: B023
 
 
 # On a GPU: a program between two events.
@@ -153,9 +168,9 @@ def rows_on_gpu(case: Case, rates: Rates) -> Iterator[Row]:
     least = max(works, key=lambda item: bound(item[2], rates)[0])
     whole = replace(least[2], flops=sum(one.flops for one in each), bytes=sum(one.bytes for one in each))
     label = " + ".join(name for group in names for name in group)
-    row = judge(Row(case.name, case.spec.short_name, label, kinds[0]), whole, rates, taken)
-    row.limits["launch"] = rates.launch * sum(len(group) for group in names)
-    yield row
+    row = Row(case.name, case.spec.short_name, label, kinds[0])
+    launches = {"launches": rates.launch * sum(len(group) for group in names)}
+    yield judge(row, whole, rates, taken, lambda: {**gpu_limits(program, whole, rates), **launches})
 
 
 def _drop(_: Any) -> None:
@@ -197,7 +212,8 @@ def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
     slow = [row for row in rows if row.is_slow]
     causes: dict[str, int] = {}
     for row in slow:
-        causes[row.cause] = causes.get(row.cause, 0) + 1
+        name = re.split(r"[:(]", row.cause)[0].strip()
+        causes[name] = causes.get(name, 0) + 1
     return {
         "rows": len(rows),
         "errors": sum(bool(row.error) for row in rows),

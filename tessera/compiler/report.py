@@ -146,9 +146,17 @@ def work_of(program: ModuleOp, kernels: Sequence[KernelOp]) -> list[dict[str, An
                 "blocks": str(product(_sizes(kernel, call))) if kernel is not None else "",
                 "flops": str(call.flops),
                 "bytes": str(call.bytes),
+                "written": str(_bytes_written(kernel, call)),
             }
         )
     return found
+
+
+def _bytes_written(kernel: KernelOp | None, call: CallOp) -> Dim:
+    """Bytes of the buffers that a kernel writes."""
+    places: Sequence[int] = kernel.writes if kernel is not None else ()
+    types = [call.operands[place].type for place in places]
+    return sum((one.data.bytes for one in types if isinstance(one, ShapedAttr)), Dim.constant(0))
 
 
 def _sizes(kernel: KernelOp, call: CallOp) -> list[Dim]:

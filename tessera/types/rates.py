@@ -121,6 +121,8 @@ class Work:
     kind: str = "f32"
     blocks: int | None = None
     is_contraction: bool = False
+    written: float = 0.0
+    """Bytes that are written, of all of them."""
 
 
 def bounds(work: Work, rates: Rates, units: int | None = None) -> dict[str, float]:
@@ -169,11 +171,11 @@ def predict(work: Work, rates: Rates) -> tuple[float, str]:
 
 def work_in(values: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> Work | None:
     """What a group of a program does, as its executable has it; None where that depends on sizes that are not given."""
-    dims = [parse_dim(values[name]) for name in ("flops", "bytes", "blocks")]
+    dims = [parse_dim(values[name]) for name in ("flops", "bytes", "blocks", "written")]
     if any(set(dim.symbols) - set(sizes or {}) for dim in dims):
         return None
-    flops, moved, blocks = (dim.evaluate(sizes or {}) for dim in dims)
-    return Work(flops, moved, values["dtype"], blocks, values["has_dots"])
+    flops, moved, blocks, written = (dim.evaluate(sizes or {}) for dim in dims)
+    return Work(flops, moved, values["dtype"], blocks, values["has_dots"], written)
 
 
 def describe_share(work: Work, rates: Rates) -> str:

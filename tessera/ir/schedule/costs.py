@@ -9,7 +9,7 @@ is known, and its buffers are counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from xdsl.ir import Block, Operation
 
@@ -19,8 +19,8 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule import typed_ops as tsched
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.plan import tensor_of
-from tessera.ir.tile.facets import Contraction, Pointwise, Reduction
-from tessera.types.dim import Dim, maximum, product
+from tessera.ir.tile.facets import Contraction, Gather, Pointwise, Reduction, View
+from tessera.types.dim import Dim, maximum, minimum, product
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 from tessera.types.shape import ZERO
@@ -32,13 +32,36 @@ BANDWIDTH = 12
 
 
 def cost_of(body: Tape) -> Cost:
-    """Flops of all records; every input read once and every output written once."""
+    """Flops of all records; every input read once, as far as anything reads it, and every output written once."""
     flops, moved = ZERO, ZERO
     for record in body.records:
         flops = flops + _flops(body, record)
-    for value in (*body.inputs, *body.outputs):
+    readers: dict[int, list[Record]] = {}
+    for record in body.records:
+        for operand in dict.fromkeys(record.operands):
+            readers.setdefault(operand, []).append(record)
+    for value in body.inputs:
+        moved = moved + _bytes_read(body, value, readers)
+    for value in body.outputs:
         moved = moved + body.types[value].bytes
     return Cost(flops, moved)
+
+
+def _bytes_read(body: Tape, value: int, readers: Mapping[int, Sequence[Record]]) -> Dim:
+    """Bytes of a value that are read: of one that is only sliced or gathered from, no more than what is taken of it."""
+    whole, taken = body.types[value].bytes, ZERO
+    for record in readers.get(value, ()):
+        lower = spec_of(record).lower
+        is_taken_from = isinstance(lower, View | Gather) and record.operands.index(value) == 0
+        if not is_taken_from or value in body.outputs or record.operands.count(value) > 1:
+            return whole
+        for result in record.results:
+            part = body.types[result].bytes if result in body.outputs else _bytes_read(body, result, readers)
+            taken = taken + part
+    # Of symbolic sizes it is known which is smaller where indices choose, and else it seldom is.
+    is_gathered = any(isinstance(spec_of(record).lower, Gather) for record in readers.get(value, ()))
+    is_known = whole.value is not None and taken.value is not None
+    return minimum(whole, taken) if value in readers and (is_known or is_gathered) else whole
 
 
 def _flops(body: Tape, record: Record) -> Dim:
