@@ -96,6 +96,23 @@ tsched.module @over(%x: !tgraph.tensor<[64], f32>) -> !tgraph.tensor<[64], f32> 
   tsched.return %y
 }
 
+// What a collective sends stays where it is until its wait.
+// SOME-LABEL: tsched.module @sent(
+// SOME-NEXT:    %[[A:[a-z0-9]+]] = tsched.fuse
+// SOME-NOT:     tsched.offload %[[A]]
+// SOME:         tsched.return
+tsched.module @sent(%x: !tgraph.tensor<[64], f32>) -> !tgraph.tensor<[64], f32> {
+  %a = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k"]} : !tgraph.tensor<[64], f32>
+  %s = tsched.collective_start %a {number = 0, call = "all_gather", axis = "dp", ranks = 2} : !tgraph.tensor<[128], f32>
+  %b = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k"]} : !tgraph.tensor<[64], f32>
+  %c = tsched.fuse @k(%b) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k"]} : !tgraph.tensor<[64], f32>
+  %d = tsched.fuse @k2(%b, %c) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k2"]} : !tgraph.tensor<[64], f32>
+  %r = tsched.collective_wait %a, %s {number = 0} : !tgraph.tensor<[128], f32>
+  %e = tsched.fuse @k2(%d, %a) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k2"]} : !tgraph.tensor<[64], f32>
+  %y = tsched.fuse @k(%e) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k"]} : !tgraph.tensor<[64], f32>
+  tsched.return %y
+}
+
 // Where sizes are not known nothing can be compared, and nothing is offloaded.
 // ALL-LABEL:  tsched.module @unknown(
 // ALL-NOT:      tsched.offload

@@ -116,8 +116,16 @@ def _find_pairs(block: Block, link: HostLink | None) -> list[_Pair]:
     found: list[_Pair] = []
     for value in _list_values(block):
         maker, size = numbers[value.owner], tensor_of(value).bytes.value or 0
-        used = sorted({maker, *(numbers[enclosing_op(use.operation, block)] for _, use in _uses(value))})
-        gaps = [(sum(groups[early + 1 : late]), early, late) for early, late in pairwise(used)]
+        used = {maker: 0}
+        for _, use in _uses(value):
+            number, op = numbers[enclosing_op(use.operation, block)], use.operation
+            sent = isinstance(op, tsched.CollectiveStartOp) - isinstance(op, tsched.CollectiveWaitOp)
+            used[number] = used.get(number, 0) + sent
+        order = sorted(used)
+        # What a collective sends stays where it is until its wait.
+        in_flight = accumulate(used[number] for number in order)
+        pairs = zip(pairwise(order), in_flight, strict=False)
+        gaps = [(sum(groups[early + 1 : late]), early, late) for (early, late), sent in pairs if not sent]
         if not gaps:
             continue
         _, early, late = max(gaps)
