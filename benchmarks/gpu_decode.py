@@ -104,19 +104,19 @@ def measure(torch: Any, sequences: int, capacity: int, filled: int, layers: int)
     """One row: how far from float32, whether runs have the same bits, and both times in milliseconds."""
     x, weights, stores = make_values(torch, sequences, capacity, layers)
     ours = [{name: ts.cuda.array(value) for name, value in one.items()} for one in weights]
-    length = ts.cuda.array(torch.tensor(filled, device="cuda"))
-    caches = [ts.KVCache(*(ts.cuda.array(part.clone()) for part in one), length) for one in stores]
     step = ts.jit(decode, backend="cuda", donate={"caches"})
     given = ts.cuda.array(x)
 
     def fresh() -> list[Any]:
-        return [ts.KVCache(*(ts.cuda.array(part.clone()) for part in one), length) for one in stores]
+        made = [[*(part.clone() for part in one), torch.tensor(filled, device="cuda")] for one in stores]
+        return [ts.KVCache(*map(ts.cuda.array, parts)) for parts in made]
 
     first, again = (torch.from_dlpack(step(given, ours, fresh())[0]).clone() for _ in range(2))
     wide = [{name: value.float() for name, value in one.items()} for one in weights]
     wanted = torch_decode(torch, x.float(), wide, [tuple(part.float() for part in one) for one in stores], filled)
     peer = torch_decode(torch, x, weights, [tuple(part.clone() for part in one) for one in stores], filled)
     errors = [float(((one.float() - wanted).norm() / wanted.norm()).item()) for one in (first, peer)]
+    caches = fresh()
     with ts.cuda.capture() as graph:
         kept = step(given, ours, caches)
     played = capture_torch(torch, lambda: torch_decode(torch, x, weights, stores, filled))

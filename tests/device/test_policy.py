@@ -135,6 +135,15 @@ def test_n2_1_inference_is_within_the_error_of_its_format(size: int) -> None:
     assert (np.abs(given.astype(np.float64) - plain) <= bound).all()
 
 
+@pytest.mark.parametrize("policy", [ts.Inference(), ts.Training(), ts.Training(ts.f16)], ids=str)
+def test_a_row_alone_has_the_bits_it_has_among_others(policy: Any) -> None:
+    x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((200, 640), (640, 384)))
+    function: Any = ts.jit(lambda x, w: x @ w, policy=policy, backend="cuda")
+    whole = np.asarray(function(x, w))
+    for rows in (1, 2, 17, 64, 130):
+        assert np.asarray(function(x[:rows], w)).tobytes() == whole[:rows].tobytes()
+
+
 def test_l6_1_dots_of_f32_are_those_of_f32_unless_tf32_is_asked_for() -> None:
     a, b = (RNG.standard_normal((256, 256)).astype(np.float32) for _ in range(2))
     plain, sizes = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)

@@ -39,10 +39,6 @@ class Read:
     in_memory: bool = False
 
 
-MANY_ROWS = 64
-"""Rows from which on a contraction is compute-bound, and not bound by the bandwidth of reading its operands."""
-
-
 class Program:
     """The records of one tape, classified by their facets.
 
@@ -249,17 +245,17 @@ class Program:
         return not all(is_walkable(read.at, self.type(read.value).shape, axes, number == 1) for read in reads)
 
     def _is_eight_bits(self, record: Record, number: int) -> bool:
-        """Whether an operand of a contraction of many rows is widened 8-bit floats: tensor cores take it from memory.
+        """Whether an operand of a contraction is widened 8-bit floats: tensor cores take it from memory.
 
-        With few rows a contraction is bound by reading its rhs, which is best read as it is stored.
+        That few rows would rather read their rhs as it is stored does not count: tensor cores accumulate in another
+        order, and the number of rows must not decide over bits.
         """
-        value, rows = record.operands[number], self.type(record.results[0]).shape[-2:-1]
-        is_tall = bool(rows) and (rows[0].value is None or rows[0].value >= MANY_ROWS)
+        value, is_vector = record.operands[number], self.type(record.results[0]).rank < 2
         maker = self.maker(value)
         while maker is not None and value in self.free and isinstance(spec_of(maker).lower, View):
             value = maker.operands[0]
             maker = self.maker(value)
-        if not is_tall or maker is None or value not in self.free or not is_widening(self.tape, maker):
+        if is_vector or maker is None or value not in self.free or not is_widening(self.tape, maker):
             return False
         source, target = self.type(maker.operands[0]).dtype, self.type(value).dtype
         return source.is_float and source.bytes == 1 and target.is_float and target.bytes == 2

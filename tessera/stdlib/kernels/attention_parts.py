@@ -128,7 +128,7 @@ ATTENTION_PARTS = LibraryKernel(
 # Joining: a program has some columns of a head, and goes over its parts in order.
 
 _BLOCK = 8
-"""Parts that are loaded together, before any is joined."""
+"""Parts that are loaded together at most, before any is joined."""
 _COLUMNS = 128
 
 
@@ -137,6 +137,7 @@ def _write_join(call: Call) -> list[SpecOp]:
     parts, (out,) = call.operands[0], call.results
     count, width = parts.shape[2], parts.shape[3]
     columns = width.value if width.value and width.value <= 2 * _COLUMNS else _COLUMNS
+    together = max(1, min(_BLOCK, count.value)) if count.value is not None else _BLOCK
     b = call.builder([*parts.shape[:2], width.ceildiv(columns)])
     start = b.index(Dim.symbol("_p") * columns, {"_p": b.program_id(2)})
     coords = {"_b": b.program_id(0), "_h": b.program_id(1), "_e": start}
@@ -147,7 +148,7 @@ def _write_join(call: Call) -> list[SpecOp]:
         """Of a part that is not there: nothing seen."""
         names = ("_s", "_e") if number == 0 else ("_s",)
         sizes = (1, columns) if number == 0 else (1,)
-        bounds = {**region.bounds, **_bounds("_s", count, _BLOCK)}
+        bounds = {**region.bounds, **_bounds("_s", count, together)}
         where = TileRegion({**coords, "_s": p}, names, sizes, {name: bounds[name] for name in names if name in bounds})
         pad = float("-inf") if number == 1 else 0
         at = call.at(number, [*row, *map(Dim.symbol, names)])
@@ -155,14 +156,14 @@ def _write_join(call: Call) -> list[SpecOp]:
         return b.reduce(b.cast(tile, dtype), "sum" if number == 0 else "max", 0)
 
     def block(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        at = [p, *(b.index(Dim.symbol("_s") + number, {"_s": p}) for number in range(1, _BLOCK))]
+        at = [p, *(b.index(Dim.symbol("_s") + number, {"_s": p}) for number in range(1, together))]
         loaded = [[load(number, index) for number in range(3)] for index in at]
         for part in loaded:
             carried = join_parts(b, carried, part)
         return carried
 
     nothing = [b.full(0.0, (columns,), dtype), b.full(float("-inf"), (), dtype), b.full(0.0, (), dtype)]
-    acc, _, total = b.loop(b.index(0), b.index(count), _BLOCK, block, nothing)
+    acc, _, total = b.loop(b.index(0), b.index(count), together, block, nothing)
     none = b.elementwise("eq", total, b.full(0.0, (), dtype))
     divisor = b.select(none, b.full(1.0, (), dtype), total)
     made = b.cast(b.elementwise("div", acc, b.broadcast(divisor, (columns,), ())), out.dtype)

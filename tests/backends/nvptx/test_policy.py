@@ -114,3 +114,13 @@ def test_attention_without_approximations() -> None:
     if assembler() is not None:
         for text in compile_texts(exact.texts, NvptxBackend().code_target):
             assert assemble(text, "sm_90a").startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("rows", [1, 5, 16, 63, 64, 300])
+def test_the_number_of_rows_does_not_decide_who_multiplies_eight_bits(rows: int) -> None:
+    """Tensor cores accumulate in another order than multiply-adds: a row alone must not have other bits."""
+    jitted: Any = ts.jit(lambda x, w: x @ w, policy=ts.Inference())
+    given = [np.zeros(shape, np.float32) for shape in ((rows, 512), (512, 256))]
+    kernels = lower(jitted.trace(*given).tape, Options.of(backend="cuda", features=("sm_90a",))).kernels
+    (found,) = [kernel for kernel in kernels if kernel.value("kind") == "contraction"]
+    assert found.value("warpgroups"), found.value("reasons")
