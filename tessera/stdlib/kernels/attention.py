@@ -411,13 +411,11 @@ def join_parts(b: TileBuilder, before: Sequence[SSAValue], part: Sequence[SSAVal
     new = b.elementwise("max", top, other)
     # Where nothing was seen yet 0 is subtracted: -inf - -inf would be NaN.
     shift = b.select(b.elementwise("eq", new, b.full(_LOW, type.shape, type.dtype)), zero, new)
-    change = b.elementwise("sub", b.elementwise("min", top, other), shift)
-    is_lost = b.elementwise("lt", change, b.full(lowest, type.shape, type.dtype))
-    smaller = b.select(is_lost, zero, b.elementwise("exp2", change))
 
     def factor(old: SSAValue) -> SSAValue:
-        """Of the larger maximum it is 1."""
-        return b.select(b.elementwise("eq", old, new), b.full(1.0, type.shape, type.dtype), smaller)
+        change = b.elementwise("sub", old, shift)
+        is_lost = b.elementwise("lt", change, b.full(lowest, type.shape, type.dtype))
+        return b.select(is_lost, zero, b.elementwise("exp2", change))
 
     def across(rows: SSAValue) -> SSAValue:
         return b.broadcast(rows, tile_type(acc).shape, range(type.rank))
