@@ -150,11 +150,11 @@ class Kernel:
         driver().call("cuLaunchKernel", self.function, ctas, 1, 1, threads, 1, 1, 0, stream, given, None)
 
 
-def nanoseconds(run: Callable[[], None], count: int = 1) -> float:
+def nanoseconds(run: Callable[[], None], count: int = 1, rounds: int = _ROUNDS) -> float:
     """Of one of so many runs in the current stream, by events; the best of several samples."""
     run()
     best = float("inf")
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         begin, end = Event(), Event()
         begin.record()
         for _ in range(count):

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from benchmarks.roofline_causes import cpu_limits, gpu_limits
 from tessera.api.jit import Jit
 from tessera.cuda import array as cuda_array
 from tessera.cuda import capture
+from tessera.diagnostics.error import TesseraError
 from tessera.runtime.timeline import record_timeline
 from tessera.types.rates import Rates, Work, bound, limits, work_in
 from tessera.types.settings import Settings, usable_cpus
@@ -40,11 +43,14 @@ MUCH = 1 << 20
 HALF = 0.5
 CALLS, BUDGET = 5, 0.15
 """Calls at least, of which the best counts, and seconds for more of them."""
-SHORT = 60e3
-"""Nanoseconds below which a program on a GPU is replayed, as the host would be what is measured."""
+SHORT, LONG = 60e3, 50e6
+"""Nanoseconds below which a program on a GPU is replayed, as the host would be what is measured, and above which one
+measurement will do."""
 REPLAYED = 20
 MOST_FLOPS = {"cpu": 4e9, "cuda": 4e12}
 """Operations of a case at most: a tenth of a second."""
+FEW = 1e-3
+"""Seconds of a call below which its CPU time says too little of it: so short a call is seldom disturbed."""
 NOT_EXPLAINED = "no computed bound explains it"
 
 
@@ -118,14 +124,17 @@ def kernel_times(run: Callable[[], Any], budget: float = BUDGET) -> dict[str, fl
     With one thread a call's share of CPU time in its wall time counts: what other processes take falls out.
     """
     run()
+    start = time.perf_counter()
+    run()
+    least = CALLS if time.perf_counter() - start < LONG / 1e9 else 1
     shares: list[float] = []
     is_alone, end = Settings.from_environment().threads == 1, time.perf_counter() + budget
     with record_timeline() as timeline:
-        while len(shares) < CALLS or (time.perf_counter() < end and len(shares) < 1000):
+        while len(shares) < least or (time.perf_counter() < end and len(shares) < 1000):
             wall, own = time.perf_counter(), time.thread_time()
             run()
             wall, own = time.perf_counter() - wall, time.thread_time() - own
-            shares.append(min(1.0, own / wall) if is_alone else 1.0)
+            shares.append(min(1.0, own / wall) if is_alone and wall > FEW else 1.0)
     spans: dict[str, list[int]] = {}
     for span in timeline.spans:
         if span.kind == "kernel":
@@ -155,12 +164,15 @@ def rows_on_cpu(case: Case, rates: Rates) -> Iterator[Row]:
 def rows_on_gpu(case: Case, rates: Rates) -> Iterator[Row]:
     """The program of a case as one row: its groups' work together."""
     program, arrays = case.program(), [cuda_array(array) for array in case.arrays()]
-    taken = gpu_rates.nanoseconds(lambda: _drop(program(*arrays)), CALLS)
+
+    def run() -> None:
+        program(*arrays)
+
+    taken = gpu_rates.nanoseconds(run, rounds=1)
+    if taken < LONG:
+        taken = min(taken, gpu_rates.nanoseconds(run, CALLS))
     if taken < SHORT:
-        with capture() as graph:
-            for _ in range(REPLAYED):
-                program(*arrays)
-        taken = min(taken, gpu_rates.nanoseconds(graph.replay, CALLS) / REPLAYED)
+        taken = min(taken, _replayed(run))
     works = works_of(program, case.sizes)
     if not works:
         return
@@ -173,8 +185,15 @@ def rows_on_gpu(case: Case, rates: Rates) -> Iterator[Row]:
     yield judge(row, whole, rates, taken, lambda: {**gpu_limits(program, whole, rates), **launches})
 
 
-def _drop(_: Any) -> None:
-    """Let results go back to the pool."""
+def _replayed(run: Callable[[], None]) -> float:
+    """Nanoseconds of a run among several that the device replays without the host; infinitely many if it cannot."""
+    try:
+        with capture() as graph:
+            for _ in range(REPLAYED):
+                run()
+    except TesseraError:  # control flow by values of the device
+        return math.inf
+    return gpu_rates.nanoseconds(graph.replay, CALLS) / REPLAYED
 
 
 def audit(chosen: Sequence[Case], device: str, rates: Rates, seconds: float, say: Callable[[str], None]) -> list[Row]:
@@ -251,9 +270,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = [name for name in asked.ops.split(",") if name]
     usual = [name for name in TARGETS if asked.device == "cuda" or name != "huge"]
     targets = [name for name in asked.targets.split(",") if name] or usual
-    rates = measured_rates(asked.device, threads, print)
+    say = partial(print, flush=True)
+    rates = measured_rates(asked.device, threads, say)
     chosen = cases(names, targets, MOST_FLOPS[asked.device])
-    rows = audit(chosen, asked.device, rates, asked.seconds, print)
+    rows = audit(chosen, asked.device, rates, asked.seconds, say)
     found = summary_of(rows)
     worst = sorted((row for row in rows if row.is_slow), key=lambda row: row.share)
     print(*(row_line(row) for row in worst[: asked.worst]), json.dumps(found), sep="\n")
