@@ -106,6 +106,15 @@ tgraph.func @einsum(%x0: !tgraph.tensor<[N3, N4], f32>, %x1: !tgraph.tensor<[N4,
   tgraph.return %0 : (!tgraph.tensor<[N3, N5], f32>) -> ()
 }
 // -----
+// A result whose axes begin with those of the second operand: the operands change sides, and nothing is transposed.
+// CHECK-LABEL: tgraph.func @einsum_sides(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.dot_general %x1, %x0 {lhs_batch = [0], rhs_batch = [0], lhs_contract = [2, 1], rhs_contract = [2, 3], dtype = f32}
+// CHECK-NEXT:  tgraph.return %[[V0]]
+tgraph.func @einsum_sides(%x0: !tgraph.tensor<[N2, N3, N4, N6], f32>, %x1: !tgraph.tensor<[N2, N6, N4, N5], f32>) -> !tgraph.tensor<[N2, N5, N3], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.einsum %x0, %x1 {equation = "bijl,bljk->bki"} : (!tgraph.tensor<[N2, N3, N4, N6], f32>, !tgraph.tensor<[N2, N6, N4, N5], f32>) -> !tgraph.tensor<[N2, N5, N3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N2, N5, N3], f32>) -> ()
+}
+// -----
 // x + y, `y` with dropout if asked for, in f32 and rounded once.
 // CHECK-LABEL: tgraph.func @residual(
 // CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.add %x0, %x1

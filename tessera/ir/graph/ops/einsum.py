@@ -167,8 +167,14 @@ def _align(b: Builder, term: _Term, labels: Labels) -> Any:
     return b.emit("reshape", value, shape=shape)
 
 
-def _multiply(b: Builder, left: _Term, right: _Term, needed: set[str], dtype: DType, compute: DType) -> _Term:
-    """Two terms multiplied, with every shared axis that nothing else needs contracted."""
+def _multiply(
+    b: Builder, left: _Term, right: _Term, needed: set[str], result: Labels, dtype: DType, compute: DType
+) -> _Term:
+    """Two terms multiplied, with every shared axis that nothing else needs contracted.
+
+    They change sides where that gives the order of `result`, which a transpose of what they give would take else:
+    factors commute, and the order of the sum stays.
+    """
     shared = [label for label in left.labels if label in right.labels]
     batch = [label for label in shared if label in needed]
     contract = [label for label in shared if label not in needed]
@@ -176,6 +182,9 @@ def _multiply(b: Builder, left: _Term, right: _Term, needed: set[str], dtype: DT
         labels = (*left.labels, *(label for label in right.labels if label not in left.labels))
         factors = (cast(b, _align(b, term, labels), compute) for term in (left, right))
         return _Term(cast(b, b.emit("mul", *factors), dtype), labels)
+    free = [[label for label in term.labels if label not in shared] for term in (left, right)]
+    if all(free) and (*batch, *free[1], *free[0]) == result:
+        left, right, free = right, left, free[::-1]
     x, y = left.value, right.value
     if b.type_of(x).dtype is not b.type_of(y).dtype:  # a partial result beside an operand
         x, y = (cast(b, value, compute) for value in (x, y))
@@ -189,8 +198,7 @@ def _multiply(b: Builder, left: _Term, right: _Term, needed: set[str], dtype: DT
         rhs_contract=tuple(right.labels.index(label) for label in contract),
         dtype=dtype,
     )
-    free = [label for term in (left, right) for label in term.labels if label not in shared]
-    return _Term(value, (*batch, *free))
+    return _Term(value, (*batch, *free[0], *free[1]))
 
 
 def _decompose_einsum(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -212,7 +220,7 @@ def _decompose_einsum(b: Builder, operands: Sequence[Any], attributes: Attribute
         current = _sum_unneeded(b, current, later | set(term.labels), compute)
         term = _sum_unneeded(b, term, later | set(current.labels), compute)
         last = index == len(terms) - 1
-        current = _multiply(b, current, term, later, dtype if last else compute, compute)
+        current = _multiply(b, current, term, later, equation.result, dtype if last else compute, compute)
     current = _sum_unneeded(b, current, set(equation.result), compute)
     value = _align(b, current, equation.result)
     return cast(b, restate(b, value, tuple(sizes[label] for label in equation.result)), dtype)
