@@ -5,6 +5,7 @@
 # pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,26 @@ def test_a_batch_of_an_op_is_the_op_of_each(spec: OpSpec) -> None:
         if len(shapes) > 1 or sum(array.size for array in elements[0]) > 1200:
             continue
         tape, count = _program(spec, sample, elements[0]), len(elements[0])
-        ways = {(True,) * count, (True, *[False] * (count - 1)), (*[False] * (count - 1), True)}
-        for is_batched in sorted(ways):
+        alone = [tuple(at == one for at in range(count)) for one in range(count)]
+        others = [tuple(at != one for at in range(count)) for one in range(count)]
+        for is_batched in sorted({(True,) * count, *alone, *others} - {(False,) * count}):
             _check(tape, elements, is_batched, f"{spec.name}, {sample.name}, {is_batched}")
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in REGISTRY if spec.samples and spec.operands], ids=lambda spec: spec.short_name
+)
+def test_a_batch_of_none_or_one_has_its_shape(spec: OpSpec) -> None:
+    for sample, size in product(spec.samples[:2], (0, 1)):
+        arrays = _elements(sample)[0]
+        tape = _program(spec, sample, arrays)
+        expected = run(tape, arrays)
+        batched, flags = batch_tape(tape, (True,) * len(arrays), Dim.of(size))
+        found = run(batched, [np.repeat(array[None], size, axis=0) for array in arrays])
+        for one, flag, own in zip(found, flags, expected, strict=True):
+            assert (one.shape, one.dtype) == (((size, *own.shape) if flag else own.shape), own.dtype), sample.name
+            wide = one.astype(np.float64), np.broadcast_to(own, one.shape).astype(np.float64)
+            np.testing.assert_allclose(*wide, rtol=1e-5, atol=1e-5, err_msg=sample.name)
 
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {

@@ -200,7 +200,7 @@ def test_reasons_are_those_that_are_needed() -> None:
     divided = "B <= 9; S == T + 1; U == S*V"
     assert [item.text for item in asked(divided, "U // S == V").because] == ["S == T + 1", "U == S*V"]
     assert asked("S == T; U == S*V", "U // S == V").because == ()  # 0 // 0 is 0, whatever V is
-    assert asked("S == T + 1", "S + U // V == T + U // V + 1").is_proved  # V may be 0, and is left alone
+    assert asked("S == T + 1", "S + U // V >= T + 1").is_proved  # V may be 0, and is left alone
     chain = [f"x{number + 1} == x{number} + 1" for number in range(40)]
     for question in ("x40 == x0 + 40", "x40 >= x0", "x40 // 2 >= 20", "x40 == x0"):
         # More than are tried one by one: none but those that were used.
