@@ -259,6 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="how long cases may take in all")
     parser.add_argument("--threads", type=int, default=0, help="threads of a CPU; all by itself")
     parser.add_argument("--worst", type=int, default=20, help="how many of the worst are printed")
+    parser.add_argument("--every", action="store_true", help="write all rows, not only slow ones and errors")
     parser.add_argument("--out", type=Path, default=None, help="the file that is written")
     asked = parser.parse_args(arguments)
     threads = asked.threads or usable_cpus()
@@ -279,7 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(*(row_line(row) for row in worst[: asked.worst]), json.dumps(found), sep="\n")
     out = asked.out or RESULTS / f"roofline-{asked.device}.json"
     record = {**facts(), "threads": threads, "rates": rates.as_json(), "summary": found}
-    ranked = sorted(rows, key=lambda row: (not row.error, row.share))
+    kept = [row for row in rows if asked.every or row.error or row.is_slow]
+    ranked = sorted(kept, key=lambda row: (not row.error, row.share))
     out.write_text(json.dumps({**record, "rows": [asdict(row) for row in ranked]}, indent=1) + "\n", encoding="utf-8")
     print(f"written to {out}")
 

@@ -291,7 +291,7 @@ def test_the_command_writes_what_it_found(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(roofline, "measured_rates", known)
     file = tmp_path / "found.json"
-    roofline.main(["--ops", "neg", "--targets", "small", "--seconds", "1", "--out", str(file)])
+    roofline.main(["--ops", "neg", "--targets", "small", "--seconds", "1", "--every", "--out", str(file)])
     record = json.loads(file.read_text())
     assert record["summary"]["rows"] == len(record["rows"]) > 0
     assert Rates.from_json(record["rates"]) == MACHINE
