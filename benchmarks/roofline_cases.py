@@ -88,13 +88,15 @@ class Case:
         """The arguments; those that only bring symbolic dims come with a symbolic program alone."""
         rng = np.random.default_rng(zlib.crc32(self.name.encode()))
         shapes = self.form.shapes(self.sizes)
-        most = min([size for size in shapes[0] if size > 1], default=1)
+        sizes = [size for size in shapes[0] if size > 1]
+        most = min(sizes, default=1)
+        filled = self.sizes.get("T", most) // 2  # of a cache
         found: list[Array] = []
         for operand, shape in zip(self.form.operands, shapes, strict=True):
             if not operand.passed and not self.is_symbolic:
                 continue
             flipped = shape[::-1] if self.is_transposed else shape
-            found.append(fill(rng, operand, flipped, operand.dtype_in(self.dtype), most))
+            found.append(fill(rng, operand, flipped, operand.dtype_in(self.dtype), most if shape else filled))
         return found
 
 
@@ -102,9 +104,9 @@ _DRAWN = 1 << 16
 
 
 def fill(rng: np.random.Generator, operand: Operand, shape: tuple[int, ...], dtype: DType, most: int) -> Array:
-    """Values of an operand: drawn once and repeated where there are many; indices go all over what they index."""
+    """Values of an operand: drawn once and repeated where there are many; indices are below `most`, one is that."""
     if operand.dtype in ("i64", "i32") and operand.passed:
-        made = np.asarray(most // 2) if not shape else rng.integers(0, most, shape)
+        made = rng.integers(0, most, shape) if shape else np.asarray(most)
         return made.astype(numpy_dtype(dtype))
     values = numbers if operand.values is everything else operand.values
     size = math.prod(shape)

@@ -46,6 +46,10 @@ def broadcast(x: Any) -> Any:
     return ts.ops.broadcast_to(x[0], (1000, 600)) + 1.0
 
 
+def split(x: Any) -> Any:
+    return ts.ops.split(x, [10, 990], axis=0)[0] * 2.0
+
+
 def read_all(x: Any) -> Any:
     return x[:10].sum() + x.sum()
 
@@ -67,6 +71,7 @@ def add_up(x: Any) -> Any:
         (cut_twice, 30 * ROW),
         (transpose, 2 * X.nbytes),
         (broadcast, X.nbytes + ROW),
+        (split, 20 * ROW),
         (read_all, X.nbytes + 8),
     ],
 )

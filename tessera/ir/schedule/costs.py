@@ -56,8 +56,10 @@ def _bytes_read(body: Tape, value: int, readers: Mapping[int, Sequence[Record]])
         if not is_taken_from or value in body.outputs or record.operands.count(value) > 1:
             return whole
         for result in record.results:
-            part = body.types[result].bytes if result in body.outputs else _bytes_read(body, result, readers)
-            taken = taken + part
+            if result in body.outputs:
+                taken = taken + body.types[result].bytes
+            elif result in readers:
+                taken = taken + _bytes_read(body, result, readers)
     # Of symbolic sizes it is known which is smaller where indices choose, and else it seldom is.
     is_gathered = any(isinstance(spec_of(record).lower, Gather) for record in readers.get(value, ()))
     is_known = whole.value is not None and taken.value is not None
