@@ -358,7 +358,7 @@ def test_groups_of_warps_need_not_start_dots_in_order() -> None:
     [
         ("causal", 'form = "sum"', "a loop says that it is sum, and on wgmma it is skewed or ordered"),
         ("nt", 'form = "skewed"', "a loop says that it is skewed, and on wgmma it is sum or ordered"),
-        ("full", 'form = "skewed", pingpong = true', "two groups of warps alternate in starting dots, and there are 3"),
+        ("full", 'form = "skewed", pingpong = true', "two groups of warps alternate in starting dots, and there are 1"),
     ],
 )
 def test_what_a_loop_says_and_cannot_do_is_refused(name: str, words: str, text: str) -> None:
