@@ -45,6 +45,7 @@ WAYS: list[dict[str, Any]] = [
     {"contraction.block": (128, 256, 64)},
     {"contraction.block": (128, 144, 64)},
     {"contraction.block": (192, 128, 64)},
+    {"contraction.block": (192, 192, 64), "matrix.multicast": "always"},
     {"contraction.block": (256, 128, 64)},
     {"contraction.block": (64, 64, 128), "matrix.multicast": "always"},
     {"matrix.roles": "uniform"},

@@ -3,8 +3,10 @@
 The idea of the model is waves: a grid of blocks runs on all multiprocessors at once, the last wave partly idle, so time
 is the number of waves times the time of one block. A block of BM x BN takes K * BM * BN multiply-adds at the rate that
 a multiprocessor reaches with such blocks (`RATES`, measured: small ones wait for shared memory), then cycles until the
-next block's first MMA, and the very last wave also the cycles of its epilogue, which no other block hides. With few
-rows the time is that of reading the B operand, and blocks are as narrow as leaves one for each multiprocessor.
+next block's first MMA, and the very last wave also the cycles of its epilogue, which no other block hides. Nor is a
+wave faster than L2 hands out its operands, twice as slowly where rows begin within sectors of memory; CTAs of a
+cluster, which copy the B operand for each other, ask for half of it. With few rows the time is that of reading the B
+operand, and blocks are as narrow as leaves one for each multiprocessor.
 
 All constants were measured on an H200 with matmuls in whole waves; what the choices reach is recorded in
 `benchmarks/results/gpu-products.json` and `gpu-choices.json`.
@@ -16,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 if TYPE_CHECKING:
@@ -31,6 +34,11 @@ WGMMA_BLOCKS = (
     *((64, 16, 256), (64, 24, 256), (64, 32, 256), (64, 40, 128)),
 )
 """Candidates (BM, BN, BK) for WGMMA, whose warpgroups have 64 rows each."""
+PLAIN_BLOCKS = (
+    *((128, 128, 16), (128, 64, 16), (64, 64, 16), (32, 128, 16), (16, 128, 16)),
+    *((64, 1, 128), (32, 1, 256), (1, 64, 128), (1, 32, 256)),
+)
+"""Candidates for what threads multiply by themselves: large matrices, and matrices by vectors, the best first."""
 MMA_SYNC_BLOCKS = ((128, 128, 64), (256, 128, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64))
 """Candidates for `mma.sync`: each warp has 16 or 32 rows, and all columns."""
 TCGEN05_BLOCKS = ((128, 256, 64), (128, 128, 64), (128, 64, 64), (64, 64, 64))
@@ -55,8 +63,25 @@ _FP8_RATES = {
     **dict(zip(((64, 256), (128, 64), (64, 128), (64, 64)), (0.72, 0.55, 0.58, 0.36), strict=True)),
 }
 """The same of 8-bit floats, for the blocks that do not spill registers."""
+_PLAIN_RATES = {(128, 128): 0.6, (128, 64): 0.56, (64, 64): 0.46, (32, 128): 0.44, (16, 128): 0.3}
+"""The part of its peak that a multiprocessor reaches on multiply-adds of f32 in such blocks."""
+_PLAIN_STEP = 8
+"""What a step of those takes for loads and barriers, in elements of K."""
+_FEW_OTHERS = 3
+"""Other ops that large blocks of threads are compiled with: their text has each as often as a thread has elements."""
 _SPAN = 64
 """Columns of one copy of a B operand that is contiguous in N; blocks of 16 and 32 columns copy just those."""
+SECTOR = 32
+"""Bytes of memory that are read together."""
+_LINE = 128
+"""Bytes of a line of an operand in shared memory: what a step has along K, or a span across it."""
+_L2_BYTES = 7000
+"""Bytes that TMA gets from L2 in a cycle for all multiprocessors together; half as many where rows begin within
+sectors (3000 x 3000 x 3000 and 768 x 3072 x 8192 in ten blocks each, most within 5 %)."""
+_SHARED_BYTES = 55
+"""Bytes that TMA writes to the shared memory of one multiprocessor in a cycle, whoever asked for them."""
+_PAIRED = 1.03
+"""How much longer steps take of CTAs that wait for each other."""
 _MULTIPLY_ADDS = 2048
 """Multiply-adds of bf16 in a cycle of a Hopper multiprocessor."""
 _EPILOGUE = 12
@@ -98,7 +123,7 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     name = context.get("mode") or ("bf16" if dtype is None else dtype.name)
     is_rhs_n_major = bool(context.get("is_rhs_n_major"))
     if not _is_taken(_WGMMA_DTYPES, name, context):
-        return next(block for block in candidates if block[:2] == (64, 64))
+        return _plain_block(candidates, context, machine)
     if dtype is not None and not dtype.is_float:
         candidates = [block for block in candidates if block[1] % 16 == 0]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
@@ -108,6 +133,7 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
 
     # Accumulators of 8-bit floats are promoted outside of tensor cores, and take registers beside those in flight.
     is_fp8 = name.startswith("f8")
+    rows = Rows.of(m, n, k, context, 2 if dtype is None else dtype.bytes)
     rates = _FP8_RATES if is_fp8 else RATES
     # Narrow blocks are stored one element at a time, and guarded where they reach over the last row.
     least = _SPAN if m % 64 or k < _LONG else 0
@@ -115,7 +141,7 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
 
     def cost(block: tuple[int, int, int]) -> tuple[float, bool]:
         work = block[:2], (m, n, k), batch, machine.blocks
-        time = _fp8_time(*work) if is_fp8 else block_time(*work, is_rhs_n_major=is_rhs_n_major)
+        time = _fp8_time(*work) if is_fp8 else block_time(*work, rows)
         # Small blocks wait for memory, and have more of it in flight in deeper steps.
         is_deep = block[0] * block[1] <= _SMALL and k >= _LONG
         return time, block[2] != (_DEEP_K if is_deep else _USUAL_K)
@@ -123,20 +149,64 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     return min(candidates, key=cost)
 
 
-def block_time(
-    block: Sequence[int], size: Sequence[int], batch: int, blocks: int, *, is_rhs_n_major: bool = False
-) -> float:
+@frozen
+class Rows:
+    """What operands of a contraction are in memory, as far as the time to copy them goes.
+
+    An operand is `apart` where its rows begin within sectors of memory.
+    """
+
+    is_rhs_n_major: bool = False
+    is_lhs_apart: bool = False
+    is_rhs_apart: bool = False
+
+    @staticmethod
+    def of(m: int, n: int, k: int, context: Mapping[str, Any], bytes: int) -> Rows:
+        """Those of a contraction of static extents; rows that TMA does not take are copied to whole sectors before."""
+        is_n_major = bool(context.get("is_rhs_n_major"))
+        widths = (m if context.get("is_lhs_m_major") else k, n if is_n_major else k)
+        return Rows(is_n_major, *(width * bytes % SECTOR == SECTOR // 2 for width in widths))
+
+
+def block_time(block: Sequence[int], size: Sequence[int], batch: int, blocks: int, rows: Rows | None = None) -> float:
     """Cycles of a matmul of M x N x K in blocks of rows and columns, of which so many run at a time."""
-    (BM, BN), (m, n, k) = block, size
-    waves = -(-(batch * -(-m // BM) * -(-n // BN)) // blocks)
-    rate = RATES[BM, BN] - (_NARROWER * (256 - BN) if waves > _MANY else 0)
-    if is_rhs_n_major and BN > _SPAN // 2:
-        # Copied in whole spans, of which the last is not used in whole.
-        rate *= BN / _round_up(BN, _SPAN)
+    (BM, BN), (m, n, k), rows = block, size, rows or Rows()
+    below = -(-m // BM)
+    programs = [batch * count * -(-n // BN) for count in (below, below + below % 2)]
     # Columns that are not a multiple of 16 are stored by halves of an instruction.
     stores = BM * BN / _EPILOGUE * (1 if BN % 16 == 0 else _HALVES)
+    times = [_time_waves(block, count, blocks, k, rows, bool(pairs)) for pairs, count in enumerate(programs)]
+    return min(times[: 1 + (below > 1)]) + stores
+
+
+def _time_waves(block: Sequence[int], programs: int, blocks: int, k: int, rows: Rows, is_paired: bool) -> float:
+    """Cycles of all waves, but for the stores of the last; pairs have an even number of rows of blocks."""
+    BM, BN = block
+    waves = -(-programs // blocks)
+    rate = RATES[BM, BN] - (_NARROWER * (256 - BN) if waves > _MANY else 0)
+    # Across K columns are copied in whole spans, of which the last is not used in whole.
+    lines = _round_up(BN, _SPAN) if rows.is_rhs_n_major and BN > _SPAN // 2 else BN
+    each = (BM << rows.is_lhs_apart, lines << rows.is_rhs_apart)
+    computed = max(mma_cycles(BM, BN) / rate, (BM + lines) * _LINE / _SHARED_BYTES)
     between = _BETWEEN[BM] if waves > _MANY else _BETWEEN[128]
-    return waves * (k * BM * BN / (_MULTIPLY_ADDS * rate) + between) + stores
+    counts = {blocks: waves - 1, programs - (waves - 1) * blocks: 1} if programs % blocks else {blocks: waves}
+    steps = sum(many * step_cycles(each, count, computed, is_paired=is_paired) for count, many in counts.items())
+    return steps * k / _USUAL_K + waves * between
+
+
+def mma_cycles(rows: int, columns: int) -> float:
+    """Cycles that a step of a block takes tensor cores at their peak."""
+    return rows * columns * _USUAL_K / _MULTIPLY_ADDS
+
+
+def step_cycles(lines: Sequence[int], programs: int, computed: float, *, is_paired: bool) -> float:
+    """Cycles of a step of so many programs at a time that compute as many, with lines of both operands from L2.
+
+    Lines of rows that begin within sectors count twice. CTAs of a cluster ask for half of the B operand.
+    """
+    asked = lines[0] + lines[1] * (0.5 if is_paired else 1)
+    cycles = max(computed, programs * asked * _LINE / _L2_BYTES)
+    return cycles * _PAIRED if is_paired else cycles
 
 
 def _fp8_time(block: Sequence[int], size: Sequence[int], batch: int, blocks: int) -> float:
@@ -165,7 +235,7 @@ def _mma_sync_block(candidates: Sequence[Any], context: Mapping[str, Any], machi
     dtype = context.get("dtype")
     name = "bf16" if dtype is None else context.get("mode") or dtype.name
     if not _is_taken(_MMA_SYNC_DTYPES, name, context):
-        return next(block for block in candidates if block[:2] == (64, 64))
+        return _plain_block(candidates, context, machine)
     if machine.has("tcgen05"):
         candidates = [block for block in candidates if block[0] == 128]
     m, n, _, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
@@ -176,6 +246,27 @@ def _mma_sync_block(candidates: Sequence[Any], context: Mapping[str, Any], machi
         return waves * (BM * BN + _MOVED * (BM + BN))
 
     return min(candidates, key=cost)
+
+
+def _plain_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
+    """The block whose multiply-adds by threads take the least time; one of a single row or column for a vector."""
+    m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
+    dtype, small = context.get("dtype"), next(block for block in candidates if block[:2] == (64, 64))
+    if dtype is None or dtype.name != "f32" or context.get("is_windowed"):
+        return small
+    vectors = [block for block in candidates if (m, n)[block[0] != 1] == 1 == min(block[:2])]
+    # Stores reach an address along each axis of a tile, so a result has an axis of one element, not none.
+    if vectors and context.get("is_matrix", True):
+        return vectors[0]
+
+    def cost(block: tuple[int, int, int]) -> float:
+        BM, BN, BK = block
+        waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
+        return waves * BM * BN * _round_up(k, BK) * (1 + _PLAIN_STEP / BK) / _PLAIN_RATES[BM, BN]
+
+    most = 64 * 64 if context.get("others", 0) > _FEW_OTHERS else 128 * 128
+    able = [one for one in candidates if one[:2] in _PLAIN_RATES and one[0] * one[1] <= most and one[2] <= _USUAL_K]
+    return min(able, key=cost)
 
 
 def _is_taken(names: Sequence[str], name: str, context: Mapping[str, Any]) -> bool:

@@ -7,7 +7,8 @@ shortest path there is: between registers of one thread, between lanes of a warp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from itertools import product
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
@@ -352,27 +353,37 @@ class _Operand:
             return flat
         return f.add(flat, f.mul(f.udiv(row, self.spacing.every), self.spacing.free))
 
-    def element(self, emitter: Emitter, start: Value, row: Index, column: Index) -> Value:
-        f = emitter.f
-        coordinates = [column, row] if self.is_transposed else [row, column]
-        value = read(emitter, start, self.offset(f, *coordinates), self.stored.dtype)
-        return values.cast(f, [value], self.stored.dtype, self.dtype)[0]
-
-    def row(self, emitter: Emitter, start: Value, row: Index, column: Index, count: int) -> list[Value]:
-        """Neighbours of one row."""
+    def line(self, emitter: Emitter, start: Value, row: Index, column: Index, count: int) -> list[Value]:
+        """Neighbours of one row as it is stored."""
         f = emitter.f
         element = values.memory_type(self.stored.dtype)
         size = bytes_of(element)
-        if self.is_transposed or count == 1 or self.stored.dtype.is_bool:
-            return [self.element(emitter, start, row, f.add(column, step)) for step in range(count)]
-        at_once = min(count, 16 // size)
+        at_once = 1 if self.stored.dtype.is_bool else min(count, 16 // size)
         found: list[Value] = []
         for step in range(0, count, at_once):
-            address = f.gep(start, self.offset(f, row, f.add(column, step)), element)
+            offset = self.offset(f, row, f.add(column, step))
+            if at_once == 1:
+                value = read(emitter, start, offset, self.stored.dtype)
+                found += values.cast(f, [value], self.stored.dtype, self.dtype)
+                continue
             type_ = values.packed_type(element, at_once)
+            address = f.gep(start, offset, element)
             whole = f.raw(type_, f"load {type_}, ptr {address.text}, align {size * at_once}")
             found += values.cast(f, values.unpack(f, whole, element, at_once), self.stored.dtype, self.dtype)
         return found
+
+    def block(self, emitter: Emitter, start: Value, row: Index, column: Index, sizes: tuple[int, int]) -> list[Value]:
+        """Elements of some rows and columns, row by row, in the longest reads that there are."""
+        f, (rows, columns) = emitter.f, sizes
+        if self.is_transposed:
+            lines = [self.line(emitter, start, f.add(column, step), row, rows) for step in range(columns)]
+            return [line[step] for step in range(rows) for line in lines]
+        return [one for step in range(rows) for one in self.line(emitter, start, f.add(row, step), column, columns)]
+
+
+_NEIGHBOURS = 4
+"""Elements along K that a thread reads at a time where they are contiguous, to be multiplied in order: reads of shared
+memory are what limits dots. The text is as much longer, so kernels of several dots read one at a time."""
 
 
 def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
@@ -391,23 +402,28 @@ def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
     at = emitter.at(layout)
     groups = [at.coordinates(register) for register in range(0, layout.registers, vector)]
     rows = [_clamp_row(f, layout, at, group, number * vector) for number, group in enumerate(groups)]
+    depth = gcd(K, _NEIGHBOURS if _is_only_dot(emitter, op) else 1)
 
     def step(k: Value, accumulators: list[Value]) -> list[Value]:
-        firsts: dict[str, Value] = {}
+        firsts: dict[str, list[Value]] = {}
         seconds: dict[str, list[Value]] = {}
-        found: list[Value] = []
+        found = list(accumulators)
         for number, (row, (_, column)) in enumerate(zip(rows, groups, strict=True)):
             name, other = str(row), str(column)
             if name not in firsts:
-                firsts[name] = lhs.element(emitter, left, row, k)
+                firsts[name] = lhs.block(emitter, left, row, k, (1, depth))
             if other not in seconds:
-                seconds[other] = rhs.row(emitter, right, k, column, vector)
-            for lane in range(vector):
-                total = accumulators[number * vector + lane]
-                found.append(_multiply_add(f, firsts[name], seconds[other][lane], total, acc.dtype))
+                seconds[other] = rhs.block(emitter, right, k, column, (depth, vector))
+            for inner, lane in product(range(depth), range(vector)):
+                at, factors = number * vector + lane, (firsts[name][inner], seconds[other][inner * vector + lane])
+                found[at] = _multiply_add(f, *factors, found[at], acc.dtype)
         return found
 
-    emitter.set_result(op, f.loop(0, K, 1, step, list(emitter.registers(acc))))
+    emitter.set_result(op, f.loop(0, K, depth, step, list(emitter.registers(acc))))
+
+
+def _is_only_dot(emitter: Emitter, op: ops.DotOp) -> bool:
+    return all(other is op or not isinstance(other, ops.DotOp) for other in emitter.kernel.walk())
 
 
 def _clamp_row(f: FunctionText, layout: Layout, at: Threads, coordinates: Sequence[Index], register: int) -> Index:

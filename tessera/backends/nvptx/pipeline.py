@@ -12,6 +12,7 @@ from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
 from tessera.backends.nvptx.passes.insert_barriers import InsertBarriers
 from tessera.backends.nvptx.passes.lower_kernels import LowerKernels
+from tessera.backends.nvptx.passes.orient_operands import OrientOperands
 from tessera.backends.nvptx.passes.overlap_mma import LAGS, OverlapMma
 from tessera.backends.nvptx.passes.pipeline_copies import PipelineCopies
 from tessera.backends.nvptx.passes.place_barriers import PlaceBarriers
@@ -91,6 +92,8 @@ def thread_tile_passes(machine: Machine) -> list[Pass]:
     return [
         # First: all others ask how many threads a program has.
         PlanThreads(),
+        # Before rows and loops are planned, which go by what is loaded where.
+        OrientOperands(),
         # Before scratch and loops, which go by where rows are.
         PlanRows(machine.cpu),
         # Before scratch is placed: what is rematerialized has none.

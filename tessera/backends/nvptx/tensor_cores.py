@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, TCGEN05_BLOCKS, WGMMA_BLOCKS
+from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, PLAIN_BLOCKS, TCGEN05_BLOCKS, WGMMA_BLOCKS
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -20,7 +20,9 @@ from tessera.types.machine import BulkCopy, HostLink, Machine, MatrixInstruction
 # The GPUs that code is made for: limits, caches, features and matrix instructions of each architecture.
 
 MMA_SYNC_INSTRUCTION = MatrixInstruction("mma.sync", 16, range(8, 9), blocks=MMA_SYNC_BLOCKS)
-WGMMA_INSTRUCTION = MatrixInstruction("wgmma", 64, range(8, 257, 8), rounds=("tf32",), blocks=WGMMA_BLOCKS)
+WGMMA_INSTRUCTION = MatrixInstruction(
+    "wgmma", 64, range(8, 257, 8), rounds=("tf32",), blocks=(*WGMMA_BLOCKS, *PLAIN_BLOCKS)
+)
 TCGEN05_INSTRUCTION = MatrixInstruction("tcgen05", 128, range(16, 257, 16), blocks=TCGEN05_BLOCKS)
 INSTRUCTIONS = {one.name: one for one in (TCGEN05_INSTRUCTION, WGMMA_INSTRUCTION, MMA_SYNC_INSTRUCTION)}
 """By name, the best first."""

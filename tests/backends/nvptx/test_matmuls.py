@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.block_model import RATES, WGMMA_BLOCKS, block_time, contraction_block
+from tessera.backends.nvptx.block_model import RATES, WGMMA_BLOCKS, Rows, block_time, contraction_block
 from tessera.backends.nvptx.hopper.fragments import FRAGMENT, Layout, Registers
 from tessera.backends.nvptx.hopper.programs import window_of
 from tessera.backends.nvptx.mma.programs import MULTICAST
@@ -65,15 +65,21 @@ def test_the_epilogue_of_a_program_overlaps_where_there_is_a_next_one() -> None:
         assert "ttarget.epilogue" not in text_of(lower_dot(nt, shapes, (128, 256, 64)))
 
 
-def test_pairs_are_for_many_programs_and_an_even_number_of_rows() -> None:
+def test_pairs_are_for_many_programs_and_more_than_one_row() -> None:
     large = [(8192, 256), (8192, 256)]
     assert "multicast = true" in text_of(lower_dot(nt, large, (128, 256, 64)))
     assert "multicast = true" not in text_of(lower_dot(nt, large, (128, 256, 64), multicast="never"))
     assert "multicast = true" not in text_of(lower_dot(nt, MANY, (128, 256, 64)))
     assert 'half = "rows"' in text_of(lower_dot(nt, MANY, (128, 256, 64), multicast="always"))
     assert 'half = "pieces"' in text_of(lower_dot(nn, [(2048, 640), (640, 2560)], (128, 256, 64), multicast="always"))
-    odd = [(2049, 640), (2560, 640)]
-    assert "multicast = true" not in text_of(lower_dot(nt, odd, (128, 256, 64), multicast="always"))
+    # Three pieces across K have no whole halves: of each piece a CTA copies half of the rows along K.
+    assert 'half = "rows"' in text_of(lower_dot(nn, [(3072, 640), (640, 2560)], (192, 192, 64), multicast="always"))
+    # One program of the last pair is wholly outside.
+    odd = text_of(lower_dot(nt, [(2049, 640), (2560, 640)], (128, 256, 64), multicast="always"))
+    assert "multicast = true" in odd
+    assert "grid = [18, 10]" in odd
+    single = [(128, 640), (2560, 640)]
+    assert "multicast = true" not in text_of(lower_dot(nt, single, (128, 256, 64), multicast="always"))
 
 
 def test_pairs_read_half_where_rows_begin_within_sectors_of_memory() -> None:
@@ -98,6 +104,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "rest": (layer, [*MANY, (2560,)], (128, 256, 64)),
     "odd width": (nt, MANY, (128, 144, 64)),
     "odd width across": (nn, [(2048, 640), (640, 2560)], (128, 208, 64)),
+    "three pieces across": (nn, [(3072, 640), (640, 2560)], (192, 192, 64)),
     "rest of two blocks": (nt, MANY, (256, 128, 64)),
     "rest of three consumers": (nt, MANY, (192, 128, 64)),
     "parts": (e4m3, MANY, (128, 256, 64), ml_dtypes.float8_e4m3fn),
@@ -107,7 +114,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_assembler_undoes_nothing(name: str) -> None:
-    pairs = "always" if name in ("rest", "odd width across", "parts") else "never"
+    pairs = "always" if name in ("rest", "odd width across", "three pieces across", "parts") else "never"
     code = BACKEND.code(lower_dot(*CASES[name], multicast=pairs))
     if assembler() is None:
         pytest.skip("there is no ptxas here; the text was written")
@@ -243,7 +250,7 @@ def test_no_block_that_there_is_does_better_by_the_model(n_major: bool) -> None:
     for size in SIZES:
         dims = {name: Dim.of(extent) for name, extent in zip("mnk", size, strict=True)}
         found = contraction_block(WGMMA_BLOCKS, {"machine": machine, "dtype": bf16, "is_rhs_n_major": n_major, **dims})
-        times = {block: block_time(block, size, 1, machine.blocks, is_rhs_n_major=n_major) for block in RATES}
+        times = {block: block_time(block, size, 1, machine.blocks, Rows(n_major)) for block in RATES}
         offered = [times[block[:2]] for block in WGMMA_BLOCKS if block[:2] in times]
         assert times[found[:2]] == min(offered)
         assert times[found[:2]] <= 1.02 * min(times.values())

@@ -113,7 +113,7 @@ def test_rows_of_whole_16_bytes_are_read_where_they_lie() -> None:
 def test_other_rows_are_copied_first_in_parallel(m: int, n: int, k: int) -> None:
     """Both operands go to rows of the next 16 bytes; the result has no map, and is stored element by element."""
     asked = run(m, n, k)
-    width, wide = 2 * k, -(-2 * k // 16) * 16
+    width, wide = 2 * k, -(-2 * k // 32) * 32
     second = 0x40000 + -(-m * wide // 256) * 256
     assert asked.pitch == [(0x10000, width, 0x40000, wide, width, m), (0x20000, width, second, wide, width, n)]
     assert asked.encode == [(0x40000, [k, m], wide), (second, [k, n], wide)]

@@ -50,9 +50,10 @@ ttile.kernel @many(%x: !ttile.buffer<[8192, 192], bf16>, %w: !ttile.buffer<[8192
   ttile.return
 }
 // -----
-// An odd number of rows of blocks makes no pairs.
+// The last pair of an odd number of rows of blocks has one program that is wholly outside.
 // MULTICAST-LABEL: ttile.kernel @odd(
-// MULTICAST-SAME:    scheduler = "persistent", group = 16}
+// MULTICAST-SAME:    grid = [4, 2]
+// MULTICAST-SAME:    scheduler = "persistent", group = 16, multicast = true}
 ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[384, 512], f32>) attributes {symbols = [], grid = [3, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index

@@ -20,7 +20,7 @@ from tessera.backends.nvptx.mma.fit import units_in
 from tessera.backends.nvptx.mma.loops import is_longer, rings_read, skew_of, sum_of
 from tessera.backends.nvptx.mma.lower_skewed import SkewedLoop
 from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, MmaOperand, read_plan
-from tessera.backends.nvptx.mma.programs import PART, Epilogue, epilogue_of, pieces_of
+from tessera.backends.nvptx.mma.programs import PART, Epilogue, epilogue_of, half_of, pieces_of
 from tessera.backends.nvptx.mma.rings import RingPlan, swizzle_of, target_rings, tile_of
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED
 from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_FEATURES, WGMMA_FORMS_TF32
@@ -484,7 +484,7 @@ class MatrixLowering(Writer):
             operand.load is not dot.rhs.load for dot in self.plan.dots.values()
         ):
             return "", box.sizes
-        if operand.major == "mn":
+        if half_of(operand) == "pieces":
             return "pieces", box.sizes
         outer = [max(1, size // 2) for size in box.sizes[:-1]]
         return "rows", (*outer, box.sizes[-1])

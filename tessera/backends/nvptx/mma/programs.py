@@ -13,15 +13,17 @@ from collections.abc import Collection, Sequence
 
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from tessera.backends.nvptx.block_model import SECTOR, mma_cycles, step_cycles
 from tessera.backends.nvptx.mma.boxes import cut_of
 from tessera.backends.nvptx.mma.loops import is_longer
-from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, Plan
+from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, MmaOperand, Plan
+from tessera.backends.nvptx.tensor_cores import SPAN
 from tessera.backends.nvptx.types import shaped_type, sizes_of, spec_ops
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.indexing import known_ends
-from tessera.ir.tile.typed_ops import ProgramIdOp
+from tessera.ir.tile.typed_ops import LoadOp, ProgramIdOp, StoreOp
 from tessera.types.dim import Dim
 from tessera.types.dim import product as product_of
 from tessera.types.frozen import frozen
@@ -138,8 +140,8 @@ MULTICAST = ("model", "always", "never")
 """Whether two CTAs share what both read: where it is faster, wherever it can be, or not (`matrix.multicast`)."""
 GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
-_SECTOR = 32
-"""Bytes of memory that are read together."""
+_PAIRED_ROWS = 128
+"""Rows of blocks that clusters are worth it for before that: steps of smaller ones are too short to wait for others."""
 _WAVES = 8
 """Programs of each CTA from which clusters are faster, as measured on an H200: their CTAs start and end together."""
 
@@ -194,19 +196,54 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
 
 
 def is_multicast_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
-    """Whether so many CTAs have programs enough for clusters to be worth it.
-
-    Where rows of an operand begin within sectors of memory, each is read as one more: it pays to read half.
-    """
+    """Whether so many CTAs have programs enough for clusters to be worth it, or wait for L2 without them."""
     count = product_of(kernel.value("grid")).value or 0
-    return count >= (blocks // 2 if _is_apart(plan) else _WAVES * blocks)
+    if len(plan.dots) != 1 or not count:
+        return False
+    ((op, dot),) = plan.dots.items()
+    lines = [_lines_of(operand) for operand in dot.operands]
+    # An instruction takes as many bytes of K whatever the dtype, and a line of them is the step of the model.
+    computed = mma_cycles(*sizes_of(op.results[0])) * sizes_of(op.operands[0])[1] * dot.lhs.dtype.bytes / SPAN
+    programs = [count, count // grid_rows(kernel) * even_rows(kernel)]
+    alone, paired = (
+        -(-number // blocks) * step_cycles(lines, min(number, blocks), computed, is_paired=bool(pairs))
+        for pairs, number in enumerate(programs)
+    )
+    is_enough = count >= blocks // 2 and plan.rows >= _PAIRED_ROWS
+    return count >= _WAVES * blocks or (is_enough and paired < alone)
 
 
-def _is_apart(plan: Plan) -> bool:
-    """Whether rows of an operand that is copied do not begin where sectors of memory do."""
-    loads = [operand.load for dot in plan.dots.values() for operand in dot.operands if operand.load is not None]
-    buffers = [shaped_type(load.operands[0]) for load in loads]
-    return any(buffer.sizes[-1] * buffer.dtype.bytes % _SECTOR for buffer in buffers)
+def grid_rows(kernel: SpecOp) -> int:
+    """Rows of blocks of a kernel with a static grid; 1 where there is one axis."""
+    grid: Sequence[Dim] = kernel.value("grid")
+    return (grid[-2].value or 1) if len(grid) > 1 else 1
+
+
+def even_rows(kernel: SpecOp) -> int:
+    """The same with one more where clusters would have half of the last pair to themselves."""
+    return grid_rows(kernel) + grid_rows(kernel) % 2
+
+
+def _is_guarded(kernel: SpecOp, plan: Plan) -> bool:
+    """Whether programs of one more row of blocks would touch nothing: what threads access ends at bounds."""
+    axis = len(kernel.value("grid")) - 2
+    copied = {operand.load for dot in plan.dots.values() for operand in dot.operands}
+    for op in kernel.walk():
+        if isinstance(op, LoadOp | StoreOp) and op not in copied:
+            bounds = dict(zip(op.axes, op.bounds, strict=True))
+            moving = [name for name, at in zip(op.coords, op.at, strict=True) if axis in axes_of(at)]
+            if any(name not in bounds or bounds[name].value == -1 for name in moving):
+                return False
+    return True
+
+
+def _lines_of(operand: MmaOperand) -> int:
+    """Lines of memory that are asked for to copy an operand of a step: two for each that begins within a sector."""
+    if not isinstance(operand, CopiedOperand):
+        return 0
+    buffer = shaped_type(operand.load.operands[0])
+    is_apart = buffer.sizes[-1] * buffer.dtype.bytes % SECTOR == SECTOR // 2
+    return math.prod(operand.box.sizes[:-1]) * operand.box.pieces << is_apart
 
 
 def multicast_problem(kernel: SpecOp, plan: Plan) -> str:
@@ -217,18 +254,21 @@ def multicast_problem(kernel: SpecOp, plan: Plan) -> str:
     if is_uneven(kernel) or not _is_shared(kernel, plan):
         return "clusters take programs of neighbouring rows in a fixed order, and these have none"
     (dot,) = plan.dots.values()
-    if any(dim.value is None for dim in grid) or (grid[-2].value or 1) % 2:
+    is_even = even_rows(kernel) == grid_rows(kernel) or (grid_rows(kernel) > 1 and _is_guarded(kernel, plan))
+    if any(dim.value is None for dim in grid) or not is_even:
         return f"clusters need an even number of rows of blocks, and there are {grid[-2]}"
     if not isinstance(dot.rhs, CopiedOperand):
         return "clusters copy halves of the B operand, and it is not copied"
     if (cut := cut_of(dot.rhs.load)) is not None:
         return f"clusters copy halves of the B operand, and it ends at {cut.end} before its buffer does"
-    if dot.rhs.major == "mn" and dot.rhs.box.pieces % 2:
-        return f"the B operand is {dot.rhs.box.pieces} pieces, and its halves are not whole ones"
-    columns = sizes_of(dot.op.results[0])[1]
-    if dot.rhs.major != "mn" and columns % 16:
-        return f"the B operand has {columns} rows, and its halves are not whole eights"
+    if half_of(dot.rhs) == "rows" and (rows := max(dot.rhs.box.sizes[:-1])) % 16:
+        return f"the B operand has {rows} rows, and its halves are not whole eights"
     return ""
+
+
+def half_of(operand: CopiedOperand) -> str:
+    """What of an operand is halved between two CTAs: its pieces across K where they are even, else rows of each."""
+    return "pieces" if operand.major == "mn" and operand.box.pieces % 2 == 0 else "rows"
 
 
 def _axes_of_load(load: SpecOp | None) -> set[int]:

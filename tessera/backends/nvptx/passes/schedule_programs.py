@@ -6,11 +6,19 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import read_plan
-from tessera.backends.nvptx.mma.programs import MULTICAST, group_of, is_multicast_faster, is_uneven, multicast_problem
+from tessera.backends.nvptx.mma.programs import (
+    MULTICAST,
+    even_rows,
+    group_of,
+    is_multicast_faster,
+    is_uneven,
+    multicast_problem,
+)
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError, gpu_of
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT, UNIFORM
 from tessera.ir.tile.typed_ops import KernelOp
+from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -51,6 +59,7 @@ def schedule_programs(kernel: KernelOp, units: TensorCores, machine: Machine, mu
             raise UnfitError(f"{where} the scheduler is {' or '.join(able)}, not {kernel.value('scheduler')}")
         if kernel.multicast and problem:
             raise UnfitError(problem)
+        _pair_rows(kernel)
         return
     # A CTA of single warps does one program, and finds little of others in the second cache.
     group = group_of(kernel, plan, *((machine.l2, machine.blocks) if units is WGMMA else (0,)))
@@ -59,3 +68,13 @@ def schedule_programs(kernel: KernelOp, units: TensorCores, machine: Machine, mu
     kernel.set_value("group", group)
     kernel.set_value("descending", is_uneven(kernel))
     kernel.set_value("multicast", is_wanted and not problem)
+    _pair_rows(kernel)
+
+
+def _pair_rows(kernel: KernelOp) -> None:
+    """Give clusters an even number of rows of blocks.
+
+    One program of the last may be wholly outside: TMA copies zeros for it, and stores nothing.
+    """
+    if kernel.multicast:
+        kernel.set_value("grid", (*kernel.grid[:-2], Dim.of(even_rows(kernel)), kernel.grid[-1]))

@@ -227,10 +227,11 @@ class ContractionKind(KernelKind):
         return (("contraction.block", blocks_of(machine)), *stages)
 
     def context(self, body: Tape, policy: Policy) -> dict[str, Any]:
-        """The extents of rows, columns and K, and what the operands are."""
+        """The extents, what the operands are, how many other ops there are, and whether the result has both axes."""
         record, maps = contraction_in(body)
         extents = {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k), "batch": product(maps.batch)}
-        return {**extents, **layout_of(body, record, maps, policy)}
+        more = {"others": len(body.records) - 1, "is_matrix": bool(maps.m and maps.n)}
+        return {**extents, **layout_of(body, record, maps, policy), **more}
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
         return [emit_contraction(request)]
