@@ -134,6 +134,20 @@ def test_copies_with_an_end_assemble(function: Any, shapes: Shapes) -> None:
     assert assemble(ptx, "sm_90a").startswith(b"\x7fELF")
 
 
+@pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
+@pytest.mark.parametrize(("head", "ctas"), [(64, 2), (128, 1)])
+def test_ctas_of_one_warpgroup_share_a_multiprocessor(head: int, ctas: int) -> None:
+    """Where half of its shared memory holds their stages: half of its registers, and twice as many are launched."""
+    made = matrix_of(attend, [(1, 8, 1, head), *[(1, 2, 2048, head)] * 2])
+    code = BACKEND.code(made)
+    assert code.resident == ctas * GPUS["sm_90a"].blocks
+    (ptx,) = compile_texts([code.text], BACKEND.code_target)
+    assert f".minnctapersm {ctas}".encode() in ptx
+    assert (made.value("registers") == (24, 232)) == (ctas == 2)
+    assert ctas * (code.shared + 1024) <= 228 << 10
+    assert assemble(ptx, "sm_90a").startswith(b"\x7fELF")
+
+
 def test_the_map_of_a_cache_begins_before_it_and_counts_from_its_end() -> None:
     """A row is at the sum of where a copy ends and how far before that it is; the second dim says where it ends."""
     jitted: Any = ts.jit(attend)

@@ -60,8 +60,11 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
     """The LLVM module of a `ttarget.matrix_kernel`, as `emit_kernel` gives it."""
     cluster, tokens = 2 if kernel.value("multicast") else 1, len(mailboxes(kernel))
     producers = int(has_producer(kernel))
-    code = emit_kernel(MatrixEmitter, kernel, machine, bounded, producers=producers, cluster=cluster, tokens=tokens)
-    return replace(code, resident=machine.blocks, counts=tokens > 0)
+    # Registers of one consumer and its producer are said where they are half of what there is.
+    blocks = 2 if kernel.value("consumers") == 1 and kernel.value("registers") else 1
+    launch = {"blocks": blocks, "cluster": cluster, "tokens": tokens}
+    code = emit_kernel(MatrixEmitter, kernel, machine, bounded, producers=producers, **launch)
+    return replace(code, resident=blocks * machine.blocks, counts=tokens > 0)
 
 
 def has_producer(kernel: SpecOp) -> bool:

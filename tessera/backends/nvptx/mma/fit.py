@@ -22,6 +22,7 @@ from tessera.backends.nvptx.mma.rings import (
     written_stages,
 )
 from tessera.backends.nvptx.tensor_cores import (
+    HALF_SHARED,
     MMA_SYNC,
     TCGEN05,
     TENSOR_CORES,
@@ -97,9 +98,29 @@ def stages_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCo
     if units is MMA_SYNC:
         found = stages_by_threads(rings, staging, machine, plan.consumers, asked)
     else:
-        found = stages_by_engine(rings, staging, asked, least=1 if units is WGMMA else 2)
+        half = _stages_of_half(plan, rings, staging) if units is WGMMA and not asked else None
+        found = half or stages_by_engine(rings, staging, asked, least=1 if units is WGMMA else 2)
     check_written(rings, found, machine.shared)
     return found
+
+
+def shares_multiprocessor(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> bool:
+    """Whether two CTAs of a kernel with these stages are on a multiprocessor."""
+    staging = staging_bytes(WGMMA, plan.consumers, shared_stores(kernel, WGMMA))
+    return _stages_of_half(plan, rings, staging) == [ring.written for ring in rings]
+
+
+def _stages_of_half(plan: Plan, rings: Sequence[Ring], staging: int) -> list[int] | None:
+    """Stages of which two CTAs fit where those do better than one; None where they do not.
+
+    One warpgroup that multiplies what it computes from another dot waits for itself: 64 rows of an attention.
+    """
+    if plan.consumers != 1 or len(plan.dots) != 2:
+        return None
+    try:
+        return stages_by_engine(rings, staging, shared=HALF_SHARED)
+    except UnfitError:
+        return None
 
 
 class _CopyOrder:

@@ -180,7 +180,9 @@ def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> 
             )
 
 
-def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = None, least: int = 2) -> list[int]:
+def stages_by_engine(
+    rings: Sequence[Ring], staging: int, asked: int | None = None, least: int = 2, shared: int = SHARED_BYTES
+) -> list[int]:
     """As many stages as fit, alike for all rings of loops; raises `UnfitError` where two do not fit.
 
     A schedule that has `asked` for fewer gets them, down to the `least` that its dots need: two where one is
@@ -190,12 +192,12 @@ def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = No
     """
     looped = [ring for ring in rings if ring.is_in_loop]
     still = sum(_whole(ring.bytes) for ring in rings if not ring.is_in_loop)
-    free = SHARED_BYTES - _BARRIERS - staging - still
+    free = shared - _BARRIERS - staging - still
     each = sum(_whole(ring.bytes) for ring in looped)
     wanted = MAX_STAGES if asked is None else max(least, asked)
     stages = min(wanted, MAX_STAGES, free // each if each else 1)
     if free < 0 or (looped and stages < min(wanted, 2)):
-        raise UnfitError(f"two stages of {each} bytes do not fit beside {still + staging} of {SHARED_BYTES}")
+        raise UnfitError(f"two stages of {each} bytes do not fit beside {still + staging} of {shared}")
     spare = free - stages * each
     found: list[int] = []
     for ring in rings:

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.mma.boxes import stores_in
-from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refuse_choices
+from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refuse_choices, shares_multiprocessor
 from tessera.backends.nvptx.mma.lower_uniform import uniform_problem
 from tessera.backends.nvptx.mma.plan import Plan, plan_of, read_plan
 from tessera.backends.nvptx.mma.rings import rings_of
@@ -67,6 +67,8 @@ def _columns_of(value: SSAValue) -> int:
 
 _REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
+_HALF = (24, 232)
+"""The same of one consumer, of two CTAs on a multiprocessor."""
 _TURNING = (24, 240)
 """The same where two dots share one loop: accumulators of both are live."""
 
@@ -115,8 +117,10 @@ def specialize_warps(kernel: KernelOp, units: TensorCores, roles: str = ROLES[0]
         return
     kernel.set_value("roles", roles)
     if units is WGMMA and roles == PRODUCER:
+        plan = read_plan(kernel)
         is_in_loop = groups == 2 and len(dots_in(kernel)) > 1
-        kernel.set_value("registers", _TURNING if is_in_loop else _REGISTERS[groups])
+        is_half = groups == 1 and shares_multiprocessor(kernel, plan, rings_of(plan))
+        kernel.set_value("registers", _HALF if is_half else _TURNING if is_in_loop else _REGISTERS[groups])
 
 
 def _share_columns(kernel: KernelOp, units: TensorCores) -> None:
