@@ -111,6 +111,7 @@ PROPERTIES = {
     "tile-fuse-multiply-adds": (
         "tests/policy/test_fast_math.py::test_what_is_fused_differs_by_the_rounding_of_the_product_alone"
     ),
+    "nvptx-orient-operands": f"{NVPTX}/test_orient_operands.py::test_threads_give_the_bits_of_the_cpu",
     "nvptx-overlap-mma": SAME,
     "nvptx-pipeline-copies": SAME,
     "nvptx-place-barriers": (
