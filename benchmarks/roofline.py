@@ -51,8 +51,6 @@ MOST_FLOPS = {"cpu": 4e9, "cuda": 4e12}
 """Operations of a case at most: a tenth of a second."""
 AGAIN = 0.25
 """The share of the time that is kept to measure again what was slow: other processes slow it too, at times."""
-FEW = 1e-3
-"""Seconds of a call below which its CPU time says too little of it: so short a call is seldom disturbed."""
 NOT_EXPLAINED = "no computed bound explains it"
 
 
@@ -123,29 +121,29 @@ def judge(row: Row, work: Work, rates: Rates, taken: float, more: Callable[[], M
 def kernel_times(run: Callable[[], Any], budget: float = BUDGET) -> dict[str, float]:
     """Nanoseconds of each kernel in a call, all of its launches together: the best call.
 
-    With one thread a call's share of CPU time in its wall time counts: what other processes take falls out.
+    With one thread the kernels of a call take no longer than its CPU time: what other processes take falls out.
     """
     run()
     start = time.perf_counter()
     run()
     least = CALLS if time.perf_counter() - start < LONG / 1e9 else 1
-    shares: list[float] = []
+    own: list[float] = []
     is_alone, end = Settings.from_environment().threads == 1, time.perf_counter() + budget
     with record_timeline() as timeline:
-        while len(shares) < least or (time.perf_counter() < end and len(shares) < 1000):
-            wall, own = time.perf_counter(), time.thread_time()
+        while len(own) < least or (time.perf_counter() < end and len(own) < 1000):
+            before = time.thread_time_ns()
             run()
-            wall, own = time.perf_counter() - wall, time.thread_time() - own
-            shares.append(min(1.0, own / wall) if is_alone and wall > FEW else 1.0)
-    spans: dict[str, list[int]] = {}
-    for span in timeline.spans:
-        if span.kind == "kernel":
-            spans.setdefault(span.name, []).append(span.end - span.start)
+            own.append(time.thread_time_ns() - before if is_alone else math.inf)
+    spans = [(span.name, span.end - span.start) for span in timeline.spans if span.kind == "kernel"]
+    each = len(spans) // len(own)
     found: dict[str, float] = {}
-    for name, times in spans.items():
-        each = max(1, len(times) // len(shares))
-        sums = [sum(times[at : at + each]) for at in range(0, len(times) - each + 1, each)]
-        found[name] = min(total * share for total, share in zip(sums, shares, strict=False))
+    for number, most in enumerate(own):
+        part = spans[number * each : (number + 1) * each]
+        share = min(1.0, most / max(1, sum(taken for _, taken in part)))
+        times: dict[str, float] = {}
+        for name, taken in part:
+            times[name] = times.get(name, 0.0) + taken * share
+        found = {name: min(taken, found.get(name, taken)) for name, taken in times.items()}
     return found
 
 
