@@ -390,7 +390,7 @@ def test_a_kernel_that_says_how_it_runs_does_not_run_otherwise() -> None:
         saying(kernel_text("wide"), 'scheduler = "persistent"'),
         form_loops(kernel_text("wide"), "stages = 2"),
     ):
-        with pytest.raises(TesseraError, match="says what does not fit: wgmma: there is no `wgmma` of f32 by f32"):
+        with pytest.raises(TesseraError, match="says what does not fit: wgmma: "):
             lower_kernel(written, "sm_90a")
 
 
