@@ -399,6 +399,13 @@ def test_who_may_decide_over_a_collective(kind: str, loop: bool) -> None:
         assert np.asarray(ts.jit(lambda x: x + ts.dist.axis_index("dp").astype(f32))(X)).tolist() == X.tolist()
 
 
+def test_a_rank_may_ask_for_its_number_alone() -> None:
+    """It has an axis, and communicates with nobody."""
+    index = lambda: ts.dist.axis_index("dp").astype(f32)  # noqa: E731
+    with ts.dist.mesh(dp=2):
+        ts.jit(lambda x: ts.dist.all_reduce(ts.cond(x.sum() > 0.5, lambda: x + index(), lambda: x), "dp")).trace(X)
+
+
 @pytest.mark.parametrize(
     ("otherwise", "is_alike"),
     [
