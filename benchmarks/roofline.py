@@ -29,7 +29,7 @@ from benchmarks import rates as cpu_rates
 from benchmarks.environment import pin
 from benchmarks.gpu_record import RESULTS, facts, need_gpu
 from benchmarks.roofline_cases import TARGETS, Case, cases
-from benchmarks.roofline_causes import cpu_limits, gpu_limits
+from benchmarks.roofline_causes import cpu_limits, gpu_limits, newest
 from tessera.api.jit import Jit
 from tessera.cuda import array as cuda_array
 from tessera.cuda import capture
@@ -82,7 +82,7 @@ class Row:
 def works_of(program: Jit, sizes: Mapping[str, int]) -> list[tuple[tuple[str, ...], str, Work]]:
     """What the groups of a program's last specialization do, those of the same kernels together."""
     found: dict[tuple[str, ...], tuple[str, Work]] = {}
-    loaded: Any = program.specializations[-1].loaded
+    loaded: Any = newest(program).loaded
     groups: Sequence[dict[str, Any]] = loaded.executable.metadata["work"]
     for one in groups:
         names: tuple[str, ...] = tuple(one["kernels"])

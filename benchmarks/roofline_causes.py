@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any
 
 from tessera.api.jit import Jit
+from tessera.api.specialization import Specialization
 from tessera.backends.nvptx.register_estimate import Resources, resources_in
 from tessera.compiler.compile import lower
 from tessera.ir.target.machine_code import compile_text
@@ -56,6 +57,11 @@ _MEMORY = re.compile(r"(-?\w*)\((%\w+)?(?:,\s*%\w+)?")
 _STORED = re.compile(r"\)( \{%k\d\})?\s*$")
 _SCALAR = {"ss": 4, "sd": 8}
 _WIDTH = {"b": 1, "w": 2, "l": 4, "q": 8}
+
+
+def newest(program: Jit) -> Specialization:
+    """The last specialization of a program, on whatever device its arguments are."""
+    return [made for one in program._all() for made in one.specializations][-1]  # pyright: ignore[reportPrivateUsage]
 
 
 @dataclass
@@ -213,7 +219,7 @@ def _trips(loop: Loop, work: Work) -> Iterator[tuple[float, str]]:
 
 def assembly_of(program: Jit, kernels: Sequence[str]) -> list[list[str]]:
     """Lines of the machine code of kernels."""
-    made = program.specializations[-1]
+    made = newest(program)
     lowering: Any = lower(made.traced.tape, program.options)
     target = replace(lowering.code.backend.code_target, emit="assembly")
     texts = {one.value("symbol"): text for one, text in zip(lowering.targets, lowering.texts, strict=False)}
@@ -255,7 +261,7 @@ def _ptx_width(suffix: str) -> int:
 
 def gpu_limits(program: Jit, work: Work, rates: Rates) -> dict[str, float]:
     """What the PTX of a program's kernels takes at least; of several kernels the largest, as all of them run."""
-    loaded: Any = program.specializations[-1].loaded
+    loaded: Any = newest(program).loaded
     return executable_limits(loaded.executable, work, rates)
 
 

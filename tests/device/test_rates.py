@@ -24,8 +24,8 @@ def test_bandwidth_arithmetic_and_latency_are_those_of_a_gpu() -> None:
     assert 5 < rates.unit_curve[-1][1] < large / 8
     assert dict(rates.flops)["f32"] > 5_000
     assert dict(rates.flops)["bf16"] > dict(rates.flops)["f32"]
-    assert 200 < rates.latency < 5_000
-    assert 300 < rates.launch < 20_000
+    assert 50 < rates.latency < 5_000
+    assert 300 < rates.launch < 200_000
     assert all(1 < rate < 500 for rate in found["link"].values())
 
 
