@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from tessera.compiler.backend import backend_for_kind, manifests
 from tessera.diagnostics.codes import OverrideError
 from tessera.diagnostics.error import Fix, Span, find_nearest
+from tessera.ir.target.architectures import features_named
 from tessera.types.device import Device
 from tessera.types.frozen import frozen
 
@@ -22,8 +23,9 @@ class Options:
     """Every choice that changes the code; a choice that does not (threads, paths) is a setting, not an option.
 
     `overrides` fixes choices of the schedule by name, as a sorted tuple of pairs. `features` replaces what the machine
-    was found to have (`("avx2", "fma")`), None keeps it. `debug` proves tile kernels in bounds and free of races,
-    looks at positions that they read from memory before they run, and lets waits on a GPU that never end say where.
+    was found to have: a level (`("x86-64-v3",)`) or all that one needs, as one less is code for the level below; None
+    keeps it. `debug` proves tile kernels in bounds and free of races, looks at positions that they read from memory
+    before they run, and lets waits on a GPU that never end say where.
     `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's. `memory` is how many bytes the
     workspace may have: the backward part of a gradient rematerializes as little as fits. With `offload` values that
     wait long for their next use are moved to host memory first, and only what that leaves is rematerialized.
@@ -137,12 +139,12 @@ def _check(made: Options) -> None:
 
 
 def _features(given: Any) -> tuple[str, ...]:
-    """Names of features in order; a text alone would be taken for its letters."""
+    """Names of features in order, those of a level in its place; a text alone would be taken for its letters."""
     names: Any = given
     listed: list[Any] = sorted(names, key=str) if isinstance(given, list | tuple | set | frozenset) else [None]
     if not all(isinstance(name, str) for name in listed):
-        raise OverrideError(f"`features` are names, got {given!r}", fix='write `features=("avx2", "fma")`')
-    return tuple(listed)
+        raise OverrideError(f"`features` are names, got {given!r}", fix='write `features=("x86-64-v3",)`')
+    return tuple(sorted({feature for name in listed for feature in features_named(name)}))
 
 
 def _sorted_pairs(overrides: Any) -> tuple[tuple[str, Knob], ...]:

@@ -18,6 +18,7 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import GuardError, OverrideError, ScheduleError
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Guard, Tape
+from tessera.ir.target.architectures import architectures, machine_of
 from tessera.runtime.executable import Executable
 from tessera.runtime.launch import LoadedExecutable
 from tessera.types.dim import Dim
@@ -146,3 +147,18 @@ def test_a_backend_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(OverrideError, match=r"there is no backend `abacus`") as found:
         compile_tape(spine(), Options.of(backend="abacus"))
     assert "cpu, cuda" in str(found.value)
+
+
+@pytest.mark.parametrize("features", [("x86-64-v3",), ("x86-64-v3", "avx"), ("x86-64",)])
+def test_a_level_stands_for_its_features(features: tuple[str, ...]) -> None:
+    """One feature less would be code for the level below: FMAs in software."""
+    made = Options.of(features=features).features
+    assert made is not None
+    (level,) = (name for name in features if name.startswith("x86"))
+    assert machine_of(frozenset(made), architectures()["x86_64"]).name == level
+
+
+def test_names_of_features_are_no_text() -> None:
+    with pytest.raises(OverrideError, match="`features` are names") as caught:
+        Options.of(features="x86-64-v3")
+    assert 'features=("x86-64-v3",)' in str(caught.value)

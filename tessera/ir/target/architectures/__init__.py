@@ -88,6 +88,12 @@ def architectures() -> Mapping[str, CpuArchitecture]:
     return {name: import_module(f"{__name__}.{name}").ARCHITECTURE for name in names}
 
 
+def features_named(name: str) -> tuple[str, ...]:
+    """The features that a name stands for: those of a level (`x86-64-v3`), else it is one itself."""
+    levels = (level for architecture in architectures().values() for level in architecture.levels)
+    return next((level.features for level in levels if level.name == name), (name,))
+
+
 @cache
 def host_architecture() -> CpuArchitecture:
     """The architecture of this process."""
