@@ -81,7 +81,10 @@ def test_the_model_reads_what_was_recorded() -> None:
     file = RESULTS / "gpu-rates.json"
     if file.exists():
         record = json.loads(file.read_text(encoding="utf-8"))
-        assert table[record["hardware"]["architecture"]] == gpu_rates.rates_of(record).as_json()
+        model, found = table[record["hardware"]["architecture"]], gpu_rates.rates_of(record).as_json()
+        # What a launch takes is that of replays, where the record's is held up by the host.
+        assert model.pop("launch") <= found.pop("launch")
+        assert model == found
     for rates in read_table().values():
         assert all(low[1] >= high[1] for low, high in zip(rates.curve, rates.curve[1:], strict=False))
         assert rates.curve[-1][1] > 1
