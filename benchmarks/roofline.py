@@ -28,7 +28,7 @@ from benchmarks import gpu_rates
 from benchmarks import rates as cpu_rates
 from benchmarks.environment import pin
 from benchmarks.gpu_record import RESULTS, facts, need_gpu
-from benchmarks.roofline_cases import TARGETS, Case, cases
+from benchmarks.roofline_cases import TARGETS, Case, cases, public
 from benchmarks.roofline_causes import cpu_limits, gpu_limits, newest
 from tessera.api.jit import Jit
 from tessera.cuda import array as cuda_array
@@ -51,6 +51,8 @@ MOST_FLOPS = {"cpu": 4e9, "cuda": 4e12}
 """Operations of a case at most: a tenth of a second."""
 AGAIN = 0.25
 """The share of the time that is kept to measure again what was slow: other processes slow it too, at times."""
+WHOLE = 600.0
+"""Seconds of a run that may replace the record."""
 NOT_EXPLAINED = "no computed bound explains it"
 
 
@@ -262,30 +264,41 @@ def measured_rates(device: str, threads: int, say: Callable[[str], None]) -> Rat
     return cpu_rates.rates_of([cpu_rates.measure(count, say) for count in sorted({1, threads})])
 
 
+def _read_names(parser: argparse.ArgumentParser, option: str, text: str, known: Sequence[str]) -> list[str]:
+    """The names of an option; one that there is not ends the command before anything is measured."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        parser.error(f"--{option} has no `{unknown[0]}`; there are {', '.join(known)}")
+    return names
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure rates, run the grid, and rank what was found."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.roofline", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ops", default="", help="names of some ops, separated by commas; all where there are none")
     parser.add_argument("--targets", default="", help=f"sizes of cases, of {', '.join(TARGETS)}")
-    parser.add_argument("--seconds", type=float, default=600.0, help="how long cases may take in all")
+    parser.add_argument("--seconds", type=float, default=WHOLE, help="how long cases may take in all")
     parser.add_argument("--threads", type=int, default=0, help="threads of a CPU; all by itself")
     parser.add_argument("--worst", type=int, default=20, help="how many of the worst are printed")
     parser.add_argument("--every", action="store_true", help="write all rows, not only slow ones and errors")
-    parser.add_argument("--out", type=Path, default=None, help="the file that is written")
+    parser.add_argument("--out", type=Path, default=None, help="the file that is written; a part of a run needs one")
     asked = parser.parse_args(arguments)
+    names = _read_names(parser, "ops", asked.ops, sorted(spec.short_name for spec in public()))
+    targets = _read_names(parser, "targets", asked.targets, list(TARGETS))
+    if asked.out is None and (names or targets or asked.seconds < WHOLE):
+        parser.error(f"some ops, some targets or less than {WHOLE:g} seconds are no whole record: give --out FILE")
     threads = asked.threads or usable_cpus()
     if asked.device == "cuda":
         need_gpu()
     elif asked.threads:
         os.environ["TESSERA_NUM_THREADS"] = str(threads)
         pin(threads)
-    names = [name for name in asked.ops.split(",") if name]
     usual = [name for name in TARGETS if asked.device == "cuda" or name != "huge"]
-    targets = [name for name in asked.targets.split(",") if name] or usual
     say = partial(print, flush=True)
     rates = measured_rates(asked.device, threads, say)
-    chosen = cases(names, targets, MOST_FLOPS[asked.device])
+    chosen = cases(names, targets or usual, MOST_FLOPS[asked.device])
     rows = audit(chosen, asked.device, rates, asked.seconds, say)
     found = summary_of(rows)
     worst = sorted((row for row in rows if row.is_slow), key=lambda row: row.share)

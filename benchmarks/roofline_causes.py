@@ -6,7 +6,7 @@ it would take so long. The loop that comes nearest to the measured time is the o
 On a CPU `llvm-mca` says how many cycles an iteration takes, and whether its instructions wait for each other; where it
 is not installed, an iteration takes as long as its busiest part: front end, vector arithmetic, loads, stores, dividers.
 On a GPU it is what schedulers issue, and, by Little's law, the bytes that resident warps can have under way in the
-latency of memory.
+latency of L2: that of memory is longer, so that this too is a time that nothing beats.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def _of_ptx(text: str, resources: Resources, work: Work, rates: Rates) -> dict[s
         warps = min(resources.occupancy.warps, blocks * -(-resources.threads // 32))
         if most and rates.latency:
             flying = warps * 32 * most * units
-            label = f"latency: {warps} warps a SM, {most} bytes of a thread under way"
+            label = f"latency of L2: {warps} warps a SM, {most} bytes of a thread under way"
             found[label] = work.bytes / (flying / rates.latency)
     if resources.registers.spills:
         found[f"spills: {resources.registers}"] = 0.0

@@ -203,8 +203,8 @@ def _laid_out(rng: Rng, builder: Builder, shape: Sequence[int], dtype: str, valu
 
 def _label(spec: OpSpec, builder: Builder, attributes: Mapping[str, Any]) -> str:
     shown = [f"{name}={_short(value)}" for name, value in attributes.items() if name not in ("shape", "dtype")]
-    stored = ", transposed" if any(step.op == "transpose" for step in builder.steps[:-1]) else ""
-    return f"{spec.short_name}({', '.join(shown)}{stored})"
+    shown += ["transposed"] * any(step.op == "transpose" for step in builder.steps[:-1])
+    return f"{spec.short_name}({', '.join(shown)})"
 
 
 def _short(value: Any) -> str:

@@ -31,8 +31,9 @@ class Rates:
 
     `curve` is bandwidth by the bytes that all `units` (cores, multiprocessors) touch together, `unit_curve` that of one
     unit alone, where that was measured. `flops` are operations of all units by what computes them (`f32`, `f64`, `bf16`
-    of tensor cores). `launch` is what a kernel takes that does nothing, `latency` a load from memory that another waits
-    for, `chain` an addition that waits for another; `link` is bandwidth from host to device, and back.
+    of tensor cores). `launch` is what a kernel takes that does nothing, `latency` a load that another waits for (from
+    memory on a CPU, from L2 on a GPU), `chain` an addition that waits for another; `link` is bandwidth from
+    host to device, and back.
     """
 
     units: int

@@ -48,6 +48,13 @@ def test_torch_says_every_public_op_that_it_has() -> None:
     assert {spec.short_name for spec in public_ops()} - SPELLINGS.keys() == {"round_blocks", "round_stochastic"}
 
 
+def test_what_is_stored_transposed_is_named_alone_where_an_op_has_no_attributes() -> None:
+    (residual,) = [spec for spec in public_ops() if spec.short_name == "residual"]
+    names = {one.name for one in _draws(residual, 30)}
+    assert any("residual(transposed)" in name for name in names)
+    assert not any("(," in name for name in names)
+
+
 def _draws(spec: OpSpec, count: int) -> list[Program]:
     """A few programs of one op, as its rules allow."""
     rng, found = np.random.default_rng(5), list[Program]()

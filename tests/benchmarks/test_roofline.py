@@ -297,7 +297,7 @@ def test_limits_of_a_gpu_come_of_its_ptx_and_occupancy() -> None:
     assert work is not None
     assert work.bytes == 8 << 22
     found = causes.executable_limits(made, work, replace(MACHINE, units=132))
-    assert {name.split(":")[0] for name in found} >= {"instructions", "latency"}
+    assert {name.split(":")[0] for name in found} >= {"instructions", "latency of L2"}
     assert all(value > 0 for value in found.values())
 
 
@@ -312,6 +312,29 @@ def test_the_command_writes_what_it_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert record["summary"]["rows"] == len(record["rows"]) > 0
     assert Rates.from_json(record["rates"]) == MACHINE
     assert {row["op"] for row in record["rows"]} == {"neg"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--targets", "bogus"], "--targets has no `bogus`; there are tiny, small, medium, large, huge"),
+        (["--ops", "add,nosuch"], "--ops has no `nosuch`; there are abs, "),
+        (["--ops", "add"], "give --out FILE"),
+        (["--targets", "tiny"], "give --out FILE"),
+        (["--seconds", "5"], "give --out FILE"),
+    ],
+)
+def test_the_command_refuses_at_once_what_it_has_not_and_a_part_for_the_record(
+    arguments: list[str], reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> Rates:
+        raise AssertionError("it measured")
+
+    monkeypatch.setattr(roofline, "measured_rates", fail)
+    with pytest.raises(SystemExit) as ended:
+        roofline.main(arguments)
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
 
 
 def test_explain_says_the_share_of_the_roofline() -> None:
