@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import GuardError, ShapeError
+from tessera.diagnostics.codes import GuardError, ShapeError, TracingError
 
 ONE = np.ones((1, 1, 1, 4), np.float32)
 
@@ -95,3 +95,18 @@ def test_a_value_that_a_mask_hides_is_multiplied_by_zero() -> None:
 def test_a_cache_may_be_the_first_thing_that_is_made() -> None:
     code = "import tessera as ts; assert ts.KVCache.empty(1, 1, 2, 4).shape == (1, 1, 2, 4)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("op", "rate"), [("attention", None), ("flash_attention", 0.0), ("flash_attention", 0.5)])
+def test_a_mask_over_a_cache_is_refused(op: str, rate: float | None) -> None:
+    """It would be lost: what a cache hides is decided by its length, and by `causal`."""
+    q, mask = np.ones((1, 1, 2, 4), np.float32), np.full((2, 8), -np.inf, np.float32)
+    more = {} if rate is None else {"dropout": rate}
+
+    def attend_masked(q: Any, cache: Any, mask: Any) -> Any:
+        return getattr(ts.ops, op)(q, cache, mask=mask, **more)
+
+    for call in (attend_masked, ts.jit(attend_masked)):
+        with pytest.raises(TracingError, match=f"`{op}` over a cache takes no mask") as caught:
+            call(q, stale(4), mask)
+        assert f"{op}(q, cache.K, cache.V, mask)" in str(caught.value)

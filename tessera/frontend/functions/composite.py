@@ -118,9 +118,9 @@ def attention(
     """`softmax(q kT * scale + mask) v` on [batch, heads, length, head dim]; `k` and `v` may have fewer heads.
 
     `scale` is one over the root of the head dim by default. With `causal`, the last query is aligned with the last key.
-    `k` may be a `KVCache`, which holds keys, values and how many of them count: those beyond are not read. A row that
-    sees no key gives 0. A key that a mask hides has the weight 0, with which its value is still multiplied, as IEEE 754
-    has it: an infinity or NaN there gives NaN.
+    `k` may be a `KVCache`, which holds keys, values and how many of them count: those beyond are not read, and it takes
+    no mask (T0201). A row that sees no key gives 0. A key that a mask hides has the weight 0, with which its value is
+    still multiplied, as IEEE 754 has it: an infinity or NaN there gives NaN.
 
     With `split_keys` keys are taken in parts of 512, as those of a cache always are: for one query to many keys parts
     run in parallel. That joins sums in another order, which is the same for one query and for many.
@@ -136,6 +136,7 @@ def attention(
     if v is None:
         if is_pair:
             raise TracingError("`attention` over a cache gives no log-sum-exp", fix="pass `return_lse=False`")
+        _refuse_mask("attention", mask)
         return _attend_cache(q, k, causal, factor)
     operands = promote_operands("attention", (q, k, v), FLOATING)
     masks = () if mask is None else (_additive(mask),)
@@ -149,6 +150,15 @@ def _attend_cache(q: Any, cache: Any, causal: bool, scale: float | None) -> Any:
     length = _cache_length(cache)
     operands = promote_operands("attention", (q, cache.K, cache.V), FLOATING)
     return apply("cached_attention", (*operands, length), {"causal": causal, "scale": scale, "part": PART})
+
+
+def _refuse_mask(op: str, mask: Any) -> None:
+    """A cache hides the keys beyond its length, and later ones where causal; more than that is not asked of it."""
+    if mask is not None:
+        raise TracingError(
+            f"`{op}` over a cache takes no mask: it hides keys beyond `length`, and later ones with `causal=True`",
+            fix=f"write `{op}(q, cache.K, cache.V, mask)`, with a mask that hides keys beyond `cache.length` too",
+        )
 
 
 def _additive(mask: Any) -> Any:
@@ -180,11 +190,11 @@ def flash_attention(
     (1, 1, 2, 4)
     """
     rate = check_number("flash_attention", "dropout", dropout)
+    if v is None:
+        _refuse_mask("flash_attention", mask)
     if not rate:
         return attention(q, k, v, mask, causal=causal, scale=scale)
     factor = None if scale is None else check_number("flash_attention", "scale", scale)
-    if v is None and mask is not None:
-        raise TracingError("`flash_attention` over a cache takes no mask", fix="pass `causal=True`")
     length = _cache_length(k) if v is None else None
     operands = promote_operands("flash_attention", (q, k, v) if v is not None else (q, k.K, k.V), FLOATING)
     is_causal = check_bool("flash_attention", "causal", causal)
