@@ -144,3 +144,41 @@ def test_parts_have_no_log_sum_exp() -> None:
     q = heads((1, 1, 1, 8), np.float32, 1)
     with pytest.raises(TracingError, match="over parts of the keys gives no log-sum-exp"):
         ts.ops.attention(q, q, q, return_lse=True, split_keys=True)
+
+
+EMPTY = [
+    ((1, 1, 1, 0), (1, 1, 700, 0), (1, 1, 700, 3)),
+    ((1, 2, 5, 0), (1, 1, 700, 0), (1, 1, 700, 3)),
+    ((1, 1, 1, 3), (1, 1, 700, 3), (1, 1, 700, 0)),
+    ((1, 2, 2, 3), (1, 1, 700, 3), (1, 1, 700, 0)),
+    ((1, 1, 1, 0), (1, 1, 700, 0), (1, 1, 700, 0)),
+]
+
+
+def symbolic_heads(
+    q: ts.Tensor["B", "H", "S", "D"], k: ts.Tensor["B", "G", "T", "D"], v: ts.Tensor["B", "G", "T", "E"]
+) -> Any:
+    return ts.ops.attention(q, k, v, causal=True, split_keys=True)
+
+
+def symbolic_heads_with_lse(
+    q: ts.Tensor["B", "H", "S", "D"], k: ts.Tensor["B", "G", "T", "D"], v: ts.Tensor["B", "G", "T", "E"]
+) -> Any:
+    return ts.ops.attention(q, k, v, causal=True, return_lse=True)
+
+
+@pytest.mark.parametrize("shapes", EMPTY)
+def test_heads_of_size_zero_have_equal_weights(shapes: Any) -> None:
+    """A head dim of 0 gives the mean of the values; values of no columns give nothing, but a log-sum-exp."""
+    q, k, v = (heads(shape, np.float32, seed) for seed, shape in enumerate(shapes))
+    wanted = reference("attention", q, k, v, causal=True)
+    for call in (attend_parts, attend_masked, symbolic_heads):
+        found = np.asarray(ts.jit(call)(q, k, v))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    for call in (masked_with_lse, symbolic_heads_with_lse):
+        found, lse = map(np.asarray, ts.jit(call)(q, k, v))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(lse, reference("attention_with_lse", q, k, v, causal=True)[1], rtol=1e-5)
+    cached = np.asarray(ts.jit(attend_cache)(q, k, v, np.array(600)))
+    wanted = reference("attention", q, k[:, :, :600], v[:, :, :600], causal=True)
+    np.testing.assert_allclose(cached, wanted, rtol=1e-5, atol=1e-6)

@@ -49,6 +49,11 @@ _LN2 = math.log(2)
 _LOW = float("-inf")
 
 
+def bounds_of(name: str, size: Dim, tile: int) -> dict[str, Dim]:
+    """The bound of an axis, where tiles may reach beyond it: none of nothing fits."""
+    return {} if size.value and size.value % tile == 0 else {name: size}
+
+
 @frozen
 class _Extent:
     """A dim cut into tiles: `bounds` is empty where they always fit."""
@@ -63,7 +68,7 @@ class _Extent:
 
     @property
     def bounds(self) -> dict[str, Dim]:
-        return {} if self.size.value is not None and self.size.value % self.tile == 0 else {self.name: self.size}
+        return bounds_of(self.name, self.size, self.tile)
 
     @property
     def is_one(self) -> bool:
@@ -97,7 +102,9 @@ class Attention:
         self.keys = _Extent("_j", self._key_count, self.width)
         self.head = self._in_tiles("_d", q.shape[3], _THREAD_PART if self.is_by_threads else _PART)
         self.columns = self._in_tiles("_e", v.shape[3], _PART)
-        parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]
+        # Values of no columns still have rows to store: log-sum-exps, or maxima and sums.
+        columns = self.columns.size if len(call.results) == 1 else maximum(self.columns.size, 1)
+        parts = [] if self.columns.is_one else [columns.ceildiv(self.columns.tile)]
         self.grid = self._grid()
         self.queries = self._view_queries()
         self.b: TileBuilder = call.builder([*self.grid, *parts], shapes=self.queries.shapes)

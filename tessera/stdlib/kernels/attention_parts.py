@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileRegion
-from tessera.stdlib.kernels.attention import Attention, NarrowAttention, QueryView, is_narrow, join_parts
+from tessera.stdlib.kernels.attention import Attention, NarrowAttention, QueryView, bounds_of, is_narrow, join_parts
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 
@@ -142,13 +142,13 @@ def _write_join(call: Call) -> list[SpecOp]:
     start = b.index(Dim.symbol("_p") * columns, {"_p": b.program_id(2)})
     coords = {"_b": b.program_id(0), "_h": b.program_id(1), "_e": start}
     row, dtype = [Dim.symbol("_b"), Dim.symbol("_h")], parts.dtype.compute
-    region = TileRegion(coords, ("_e",), (columns,), _bounds("_e", width, columns))
+    region = TileRegion(coords, ("_e",), (columns,), bounds_of("_e", width, columns))
 
     def load(number: int, p: SSAValue) -> SSAValue:
         """Of a part that is not there: nothing seen."""
         names = ("_s", "_e") if number == 0 else ("_s",)
         sizes = (1, columns) if number == 0 else (1,)
-        bounds = {**region.bounds, **_bounds("_s", count, together)}
+        bounds = {**region.bounds, **bounds_of("_s", count, together)}
         where = TileRegion({**coords, "_s": p}, names, sizes, {name: bounds[name] for name in names if name in bounds})
         pad = float("-inf") if number == 1 else 0
         at = call.at(number, [*row, *map(Dim.symbol, names)])
@@ -173,10 +173,6 @@ def _write_join(call: Call) -> list[SpecOp]:
     if call.epilogue is not None:
         call.epilogue.store(b, made, region, where)
     return [b.finish()]
-
-
-def _bounds(name: str, size: Dim, tile: int) -> dict[str, Dim]:
-    return {} if size.value is not None and size.value % tile == 0 else {name: size}
 
 
 ATTENTION_JOIN = LibraryKernel("attention_join", "Parts of an attention, joined in order.", _write_join)
