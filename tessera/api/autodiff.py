@@ -10,6 +10,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from keyword import iskeyword
 from types import FunctionType
 from typing import Any
 
@@ -215,8 +216,15 @@ def _maker(tape: Tape) -> Any:
 
 def _jit_of(run: Callable[..., Any], name: str, count: int, keywords: Sequence[str] = ()) -> Jit:
     """A function of so many arguments, jitted: with parameters of their own they go the fast path of a call."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY)
-    names = [*((f"argument_{at}", kinds[0]) for at in range(count)), *((one, kinds[1]) for one in keywords)]
+    prefix = "argument"
+    while any(one.startswith(prefix) for one in keywords):
+        prefix = f"_{prefix}"
+    # What is no name of a parameter may be a key of `**` still.
+    named = [one for one in keywords if one.isidentifier() and not iskeyword(one)]
+    kinds = inspect.Parameter
+    names = [(f"{prefix}_{at}", kinds.POSITIONAL_ONLY) for at in range(count)]
+    names += [(one, kinds.KEYWORD_ONLY) for one in named]
+    names += [] if len(named) == len(keywords) else [(f"{prefix}s", kinds.VAR_KEYWORD)]
     signature: Any = inspect.Signature([inspect.Parameter(*one) for one in names])
     run.__name__, run.__signature__ = name, signature  # pyright: ignore[reportFunctionMemberAccess]
     return Jit(run)
@@ -253,7 +261,7 @@ def _as_several(name: str, given: Any) -> tuple[Any, ...]:
 
 @explain_transform
 def jvp(
-    function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], **keywords: Any
+    function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], /, **keywords: Any
 ) -> tuple[Any, Any]:
     """What `function` gives for `primals`, and how that changes as they change by `tangents`: forward mode.
 

@@ -53,7 +53,7 @@ class CustomFunction:
         self.jvp = rule
         return rule
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         given = self._arrange(args, kwargs)
         static = [number % len(given) for number in self.static]
         others = [at for at in range(len(given)) if at not in static]

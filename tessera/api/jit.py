@@ -169,7 +169,7 @@ class Jit(_Hot):
         scope: Any = dispatch.active()
         return self.under(scope.policy, scope.device) if getattr(scope, "is_scope", False) else self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         # Inside another trace nothing runs: what is computed from concrete tensors there is computed when it runs.
         try:
             if not kwargs and dispatch.active() is None:
@@ -366,12 +366,12 @@ class Jit(_Hot):
             check_order(traced.tape)
         return traced
 
-    def bind(self, *args: Any, **kwargs: Any) -> Call:
+    def bind(self, /, *args: Any, **kwargs: Any) -> Call:
         """The signature of a call, and its tensors."""
         call = self._binder.bind(args, kwargs)
         return call if self._rows is None else self._rows.refine(call)
 
-    def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
+    def trace(self, /, *args: Any, **kwargs: Any) -> TracedFunction:
         """What the function does for such arguments, as a tape; nothing is compiled or run.
 
         Without arguments, it is traced as its annotations say, or as it was compiled last.
@@ -408,7 +408,7 @@ class Jit(_Hot):
             fix=f"give arguments, as in `{self.name}.lower({', '.join(self._required)})`, or call it first",
         )
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """The program at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`.
 
         Without arguments, it is that of the annotations, or the one that was compiled last.
@@ -417,7 +417,7 @@ class Jit(_Hot):
 
         return lower_traced(self.trace(*args, **kwargs), self._here().options)
 
-    def explain(self, *args: Any, **kwargs: Any) -> Any:
+    def explain(self, /, *args: Any, **kwargs: Any) -> Any:
         """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached.
 
         Without arguments, all that was compiled so far; before the first call, what the annotations say.

@@ -224,20 +224,22 @@ def fit_memory(tape: Tape, options: Options, library: KernelLibrary | None = Non
     """The lowest level of rematerialization at which the workspace of a program has at most `options.memory` bytes.
 
     Each is planned to the end of the schedule stage: what is compared is the plan that is carried out, with what it
-    offloads. Levels of single contractions are many, and are bisected. Raises MemoryBudgetError (T0404) where none
-    fits.
+    offloads. Levels of single contractions are many, and are bisected where the highest fits. A higher one may need
+    more, as what is rematerialized takes memory too: where the highest does not fit, each is tried. Raises
+    MemoryBudgetError (T0404) where none fits.
     """
     allowed = options.memory or 0
-    planned: dict[int, int] = {}
+    planned, plans = dict[int, int](), dict[int, str]()
 
     def fits(level: int) -> bool:
-        (program,) = programs_in(_schedule(tape, options, library, level)[0])
+        module = _schedule(tape, options, library, level)[0]
+        (program,) = programs_in(module)
         if program.workspace is None or program.workspace.value is None:
             raise MemoryBudgetError(
                 f"`memory` is {allowed} bytes, and the workspace is {program.workspace} bytes, for sizes not known yet",
                 fix="leave `memory` out, or let the sizes of the arguments be known: no symbolic dims, no `dynamic`",
             )
-        planned[level] = program.workspace.value
+        planned[level], plans[level] = program.workspace.value, print_module(module)
         return planned[level] <= allowed
 
     for level in (BYTES, POINTWISE, ROWS):
@@ -245,10 +247,15 @@ def fit_memory(tape: Tape, options: Options, library: KernelLibrary | None = Non
             return level
     low, high = ROWS, ROWS + count_heavy(tape)
     if not fits(high):
-        least = min(planned.values())
+        for level in range(low + 1, high):
+            if fits(level):
+                return level
+            if plans[level] == plans[high]:
+                break  # no contraction is left that a level above could add
+        least, offloaded = min(planned.values()), "with values offloaded, and " if options.offload else ""
         raise MemoryBudgetError(
             f"`memory` allows {allowed} bytes of workspace, and the program needs {least}",
-            notes=(f"it needs {planned[BYTES]} bytes where only what moves fewer bytes is rematerialized",),
+            notes=(f"it needs {planned[BYTES]} bytes {offloaded}where only what moves fewer bytes is rematerialized",),
             fix=f"allow {least} bytes, or wrap parts of the function in `tessera.checkpoint`"
             + ("" if options.offload else ", or offload values to host memory: `offload=True`"),
         )

@@ -336,6 +336,27 @@ def test_products_with_jacobians_take_keywords_as_constant(kind: str) -> None:
         np.testing.assert_array_equal(np.asarray(inside(x)), expected)
 
 
+@pytest.mark.parametrize(
+    "name", ["argument_0", "argument_1", "a-b", "class", "", "self", "function", "primals", "tangents"]
+)
+def test_a_keyword_may_have_any_name(name: str) -> None:
+    def function(x: Any, **given: Any) -> Any:
+        return (x * sum(given.values())).sum()
+
+    x = np.array([1.0, 2.0])
+    given: dict[str, Any] = {name: 3.0, "other": 1.0}
+    expected, functions = np.array([4.0, 4.0]), [function, ts.jit(function)]
+    for one in functions:
+        assert float(ts.jit(one)(x, **given)) == 12.0
+        np.testing.assert_array_equal(np.asarray(ts.grad(one)(x, **given)), expected)
+        np.testing.assert_array_equal(np.asarray(ts.vjp(one, x, **given)[1](np.float64(1.0))[0]), expected)
+        assert float(ts.jvp(one, (x,), (x,), **given)[1]) == 12.0
+        assert float(ts.linearize(one, x, **given)[1](x)) == 12.0
+        assert float(ts.jit(lambda x, one=one: ts.jvp(one, (x,), (x,), **given)[1])(x)) == 12.0
+    assert "tgraph.mul" in ts.jit(function).lower(x, **given).graph
+    assert "workspace" in str(ts.jit(function).explain(x, **given))
+
+
 def test_a_call_with_wrong_keywords_is_explained() -> None:
     def function(x: Any, *, factor: Any) -> Any:
         return (x * factor).sum()

@@ -174,6 +174,30 @@ def test_a_budget_rematerializes_what_it_takes_and_no_more() -> None:
     assert sizes[-1] < free * 0.7
 
 
+@pytest.mark.parametrize("offload", [False, True])
+def test_a_budget_that_a_level_in_the_middle_fits_is_met(offload: bool) -> None:
+    """The most that can be rematerialized needs more memory here than a part of it."""
+
+    def tower(w: Any, x: Any) -> Any:
+        for _ in range(6):
+            x = ops.tanh(x @ w)
+        return (x * x).mean()
+
+    def jitted(memory: int) -> Any:
+        return ts.jit(lambda w, x: ts.value_and_grad(tower, (0, 1))(w, x), memory=memory, offload=offload)
+
+    w = (RNG.standard_normal((32, 32)) / 6).astype(np.float32)
+    x = RNG.standard_normal((64, 32)).astype(np.float32)
+    with pytest.raises(MemoryBudgetError, match="the program needs") as caught:
+        jitted(1000)(w, x)
+    least = int(caught.value.message.split()[-1])
+    assert least == (32768 if offload else 53248)
+    assert ("bytes with values offloaded, and where only" in caught.value.notes[0]) == offload
+    size, _, bits = planned(jitted(least), w, x)
+    assert size == least
+    assert bits == planned(ts.value_and_grad(tower, (0, 1)), w, x)[2]
+
+
 @pytest.mark.slow
 def test_the_peak_of_twelve_blocks_falls_by_the_predicted_amount() -> None:
     """What the plan says is what the allocator gives out, to the byte, and less where less is kept."""
