@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from benchmarks.gpu_record import need_gpu, options, write
-from benchmarks.rates import adopt, curve_of
+from benchmarks.gpu_record import facts, need_gpu, options, write
+from benchmarks.rates import adopt, curve_of, machine_of
 from tessera.runtime.devices.cuda.device import CudaDevice
 from tessera.runtime.devices.cuda.driver import Module, driver, machine_code, synchronize
 from tessera.runtime.devices.cuda.streams import Event, current_stream
@@ -281,7 +281,7 @@ def main() -> None:
         # What a launch takes is that of replays, which no host holds up (`benchmarks.gpu launch`).
         known = known_rates(driver().architecture)
         launch = min(found["launch"], known.launch if known is not None else math.inf)
-        adopt(driver().architecture, replace(rates_of(found), launch=launch))
+        adopt(driver().architecture, replace(rates_of(found), launch=launch, machine=machine_of(facts()["hardware"])))
 
 
 if __name__ == "__main__":

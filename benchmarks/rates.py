@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -309,6 +309,12 @@ def _threads_of(found: Mapping[str, Any]) -> int:
     return int(found["threads"])
 
 
+def machine_of(hardware: Mapping[str, Any]) -> str:
+    """A machine in words, by what a record says of it."""
+    plain = f"{hardware['processor']} ({hardware['model']}, {hardware['cores']} cores)"
+    return str(hardware.get("gpu", plain))
+
+
 def adopt(name: str, rates: Rates, file: Path = TABLE) -> None:
     """Let the cost model read these figures of a machine."""
     table = json.loads(file.read_text(encoding="utf-8"))
@@ -328,7 +334,7 @@ def main() -> None:
     asked.out.write_text(json.dumps({**describe(), "rows": found}, indent=1) + "\n", encoding="utf-8")
     print(f"written to {asked.out}")
     if asked.adopt:
-        adopt("cpu", rates_of(found))
+        adopt("cpu", replace(rates_of(found), machine=machine_of(describe()["hardware"])))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import takewhile
@@ -26,7 +26,7 @@ from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape, tape_hash, tape_text
 from tessera.types.device import DEVICE, Device
 from tessera.types.policy import Policy
-from tessera.types.rates import describe_shares
+from tessera.types.rates import describe_shares, rates_of
 from tessera.types.settings import Settings, shows_passes, warn_unknown_variables
 
 if TYPE_CHECKING:
@@ -372,11 +372,15 @@ def _format(name: str, value: Any) -> list[str]:
 
 
 def explain_traced(
-    traced: TracedFunction, options: Options, made: Specialization | None, needed: Mapping[str, str]
+    traced: TracedFunction,
+    options: Options,
+    made: Specialization | None,
+    needed: Mapping[str, str],
+    shapes: Sequence[Sequence[int]] = (),
 ) -> Explanation:
     """The account of one signature; `made` is its specialization if it has been called.
 
-    `needed` are the floats whose values the program needs, and why.
+    `needed` are the floats whose values the program needs, and why; `shapes` are those of a call's tensors.
     """
     tape, options = traced.tape, choose_device(options, traced.tape)
     inputs = ", ".join(f"{name}: {tape.types[value]}" for name, value in zip(tape.names, tape.inputs, strict=True))
@@ -393,7 +397,7 @@ def explain_traced(
         options=options.text,
         guards=tuple(guards),
         proved=tuple(_proved_text(*item) for item in traced.proved),
-        report=_report(executable, tape, options.backend) if executable is not None else {},
+        report=_report(executable, tape, options.backend, shapes) if executable is not None else {},
         captured=tuple(
             f"`{path}`, read at each call" if path else "a constant made while tracing"
             for path in (made.captures.paths if made is not None else ())
@@ -435,17 +439,29 @@ def _report_at(metadata: Mapping[str, Any], spans: Sequence[str]) -> dict[str, A
     return report
 
 
-def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
-    """The compiler's report, with the lines of this trace, and what is written there."""
+def _report(executable: Any, tape: Tape, backend: str, shapes: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The compiler's report, with the lines of this trace, and what is written there; of arguments of some shapes."""
     report = _report_at(executable.metadata, spans_of(tape, lambda span: span.described))
     report = {**{name: report[name] for name in _ORDER if name in report}, **report}
     if manifest_of(backend).has_launch_schedule:
         # What kernels take of a device, where its backend can say.
         report["resources"] = backend_of(backend).resources(executable.metadata, executable.objects)
-    groups: Sequence[Any] = executable.metadata.get("work", ())
+    return {**report, **_report_roofline(executable, backend, shapes)}
+
+
+def _report_roofline(executable: Any, backend: str, shapes: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The shares of kernels at most, and whose rates they are of; nothing where sizes or such rates are not known."""
     machine = executable.metadata.get("architecture", backend)
-    shares = describe_shares(groups, machine, Settings.from_environment().threads if machine == "cpu" else 0)
-    return {**report, "roofline": shares} if shares else report
+    rates = rates_of(machine)
+    if rates is None:
+        return {}
+    held = rates.on(Settings.from_environment().threads) if machine == "cpu" else rates
+    dims = [int(size) for shape in shapes for size in shape]
+    pairs: Iterable[tuple[str, int]] = zip(executable.symbols, executable.binding, strict=True)
+    sizes = {name: dims[number] for name, number in pairs if number < len(dims)}
+    lines = describe_shares(executable.metadata.get("work", ()), held, sizes)
+    texts = list(dict.fromkeys(f"{name}: {text}" for name, text in lines))
+    return {"roofline": texts, "rates": f"as measured on {rates.machine or 'some other machine'}"} if texts else {}
 
 
 def _with_locations(line: str, locations: Mapping[str, Sequence[str]]) -> str:

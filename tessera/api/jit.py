@@ -438,7 +438,8 @@ class Jit(_Hot):
         from tessera.api.compilation import explain_traced  # noqa: PLC0415 - loads the compiler
 
         found, needed = self._current(call.signature), self._binder.needed
-        return explain_traced(self._trace(call.signature), self.options, None if found is None else found[0], needed)
+        made, shapes = None if found is None else found[0], [tensor.shape for tensor in call.tensors]
+        return explain_traced(self._trace(call.signature), self.options, made, needed, shapes)
 
     def _all(self) -> tuple[Jit, ...]:
         """This function, and itself in every scope that it was called in."""

@@ -398,8 +398,8 @@ def _value(text: str) -> tuple[str, Any]:
         return name, value  # a text without its quotes, which shells take away
 
 
-def looked_at(function: Jit | Kernel, given: Given) -> tuple[Any, str]:
-    """The function as a tape, and what there is to say of the sizes it has there.
+def looked_at(function: Jit | Kernel, given: Given) -> tuple[Any, str, dict[str, int]]:
+    """The function as a tape, what there is to say of the sizes it has there, and the sizes that were asked for.
 
     What its module called already, and nothing on the command line describes, is taken as it was called last.
     """
@@ -408,8 +408,9 @@ def looked_at(function: Jit | Kernel, given: Given) -> tuple[Any, str]:
     except TargetError:
         if given != Given() or not function.cache_info().size:
             raise
-        return function.trace().tape, "looked at as it was called last"
-    return trace_call(function, arguments), sizes_text(function, arguments)
+        return function.trace().tape, "looked at as it was called last", {}
+    asked = {name: size for name, size in arguments.sizes.items() if name not in arguments.chosen}
+    return trace_call(function, arguments), sizes_text(function, arguments), asked
 
 
 def trace_call(function: Jit | Kernel, arguments: Arguments) -> Any:

@@ -155,7 +155,7 @@ def lint(
 ) -> None:
     """Say what each kernel takes of a GPU, and where it waits.
 
-    Registers, shared memory, occupancy, bank conflicts, share of the roofline; no GPU is needed.
+    Registers, shared memory, occupancy, bank conflicts, the roofline that bounds it; no GPU is needed.
     Example: `tessera lint examples.softmax:rows --size N=1024`
     """
     from tessera.cli.arguments import Given, Look

@@ -20,7 +20,7 @@ from tessera.compiler.inspect import LEVELS, Inspection, KernelView, Line, inspe
 from tessera.compiler.inspect_page import page
 from tessera.compiler.report import work_of
 from tessera.diagnostics.error import TesseraError
-from tessera.types.rates import describe_shares
+from tessera.types.rates import describe_shares, rates_of
 
 # `tessera inspect module:function`: a function at four levels, side by side in the terminal and as a page.
 
@@ -48,7 +48,7 @@ def show_levels(
     try:
         function = look.find(target)
         look.say(f"tracing `{function.name}`")
-        tape, sizes = looked_at(function, given)
+        tape, note, _ = looked_at(function, given)
         look.say("lowering it to all levels")
         found = inspect_tape(tape, function.options, function.name)
         if architecture:
@@ -66,8 +66,8 @@ def show_levels(
         cost = ", ".join(filter(None, (kernel.grid, f"{kernel.flops} flops", f"{kernel.bytes} bytes", kernel.gpu)))
         console.print(Text(f"kernel {kernel.name} ({kernel.detail}): {cost}"))
     Path(output).write_text(page(found, target), encoding="utf-8")
-    if sizes:
-        console.print(Text(sizes))
+    if note:
+        console.print(Text(note))
     console.print(Text(f"the whole of it, to click through: {output}"))
     return 0
 
@@ -154,11 +154,11 @@ def show_lint(target: str, given: Given, architecture: str, *, as_json: bool = F
     try:
         function = look.find(target)
         look.say(f"tracing `{function.name}`")
-        tape, sizes = looked_at(function, given)
+        tape, note, sizes = looked_at(function, given)
         look.say(f"compiling its kernels for {architecture}")
         lowering, looked = _lower_for_gpu(tape, function, architecture)
         views = {one.symbol: one for one in kernel_views(lowering, function.name)}
-        shares = _shares_of(lowering, architecture)
+        shares = _shares_of(lowering, architecture, sizes)
     except TargetError as error:
         console.print(Text(f"tessera lint: {error}"), style="red")
         return 2
@@ -170,16 +170,25 @@ def show_lint(target: str, given: Given, architecture: str, *, as_json: bool = F
     else:
         for one in looked:
             _print(console, one, views[one.resources.name], shares)
-        if sizes:
-            console.print(Text(sizes))
+        if note:
+            console.print(Text(note))
     return 1 if any(one.complaints for one in looked) else 0
 
 
-def _shares_of(lowering: Any, architecture: str) -> dict[str, str]:
-    """What share of the roofline each kernel is predicted to have, where such a GPU was measured."""
+def _shares_of(lowering: Any, architecture: str, sizes: Mapping[str, int]) -> dict[str, str]:
+    """What each kernel takes of the roofline at most, where such a GPU was measured: by the symbols of its forms."""
+    rates = rates_of(architecture)
+    if rates is None:
+        return {}
     whole = [kernel for kernel in lowering.kernels if not kernel.variant_of]
-    lines = describe_shares(work_of(lowering.program, whole), architecture)
-    return dict(line.split(": ", 1) for line in lines)
+    lines = describe_shares(work_of(lowering.program, whole, lowering.targets), rates, sizes)
+    symbols = [kernel.value("symbol") for kernel in lowering.targets]
+    found: dict[str, str] = {}
+    for symbol in symbols:
+        own = dict.fromkeys(text for name, text in lines if symbol == name or symbol.startswith(f"{name}__"))
+        if own:
+            found[symbol] = f"{'; or '.join(own)} (rates of {rates.machine or 'some other machine'})"
+    return found
 
 
 def _fields(one: Any, view: KernelView, shares: Mapping[str, str]) -> dict[str, object]:

@@ -143,7 +143,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
         metadata={
             **lowering.code.metadata(lowering.program),
             "report": report_of(lowering.program, whole, lowering.chooser, lowering.code),
-            "work": work_of(lowering.program, whole),
+            "work": work_of(lowering.program, whole, lowering.targets),
             **_donation(lowering.program),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },

@@ -26,7 +26,10 @@ from tessera.ir.schedule.typed_ops import (
 )
 from tessera.ir.target.program import Code
 from tessera.ir.target.typed_ops import LoadOp
-from tessera.ir.tile.typed_ops import DotOp, KernelOp
+from tessera.ir.tile.typed_ops import DotOp, FetchOp, KernelOp
+from tessera.ir.tile.typed_ops import ForOp as TileForOp
+from tessera.ir.tile.typed_ops import LoadOp as TileLoadOp
+from tessera.ir.tile.typed_ops import StoreOp as TileStoreOp
 from tessera.types.dim import Dim, product
 
 # What `explain` says of prefetched tensors: which kernel reads each, and by what it is moved where.
@@ -74,10 +77,7 @@ def _name_of(program: ModuleOp, value: SSAValue) -> str:
 
 def _engine(name: str, index: int, targets: Sequence[SpecOp]) -> str:
     """What moves an argument of a kernel; a kernel may have several forms, of which the first that moves it tells."""
-    for kernel in targets:
-        symbol = kernel.value("symbol")
-        if symbol != name and not symbol.startswith(f"{name}__"):
-            continue
+    for kernel in _forms_of(name, targets):
         for op in kernel.walk():
             read = [value for value in op.operands if isinstance(value, BlockArgument) and value.index == index]
             if not any(value.block is kernel.regions[0].block for value in read):
@@ -87,6 +87,11 @@ def _engine(name: str, index: int, targets: Sequence[SpecOp]) -> str:
             if isinstance(op, LoadOp) and op.prefetch:
                 return f"by prefetch instructions, {op.prefetch} bytes ahead of its loads"
     return LOADS
+
+
+def _forms_of(name: str, targets: Sequence[SpecOp]) -> list[SpecOp]:
+    """A kernel as Target IR: what is called so, and what stands in for it in some or all launches."""
+    return [one for one in targets if one.value("symbol") == name or one.value("symbol").startswith(f"{name}__")]
 
 
 def _stages(op: Operation) -> str:
@@ -121,10 +126,11 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
     }
 
 
-def work_of(program: ModuleOp, kernels: Sequence[KernelOp]) -> list[dict[str, Any]]:
+def work_of(program: ModuleOp, kernels: Sequence[KernelOp], targets: Sequence[SpecOp]) -> list[dict[str, Any]]:
     """What each group does, as plain values with dims as text: what rooflines are computed from.
 
-    A group of several kernels has its cost at the first; `blocks` is the grid of that one.
+    A group of several kernels has its cost at the first; `blocks` is the grid of that one. `unseen` is what keeps the
+    model from a share: `values` on which depends what is read, or `loops` whose iterations wait for each other.
     """
     known = {kernel.symbol: kernel for kernel in kernels}
     found: list[dict[str, Any]] = []
@@ -141,8 +147,9 @@ def work_of(program: ModuleOp, kernels: Sequence[KernelOp]) -> list[dict[str, An
             {
                 "kernels": [call.kernel],
                 "kind": kernel.kind if kernel is not None else "",
-                "dtype": _computed_dtype(call, has_dots),
+                "dtype": _computed_dtype(call, _forms_of(call.kernel, targets)),
                 "has_dots": has_dots,
+                "unseen": _unseen_in(call, kernel),
                 "blocks": str(product(_sizes(kernel, call))) if kernel is not None else "",
                 "flops": str(call.flops),
                 "bytes": str(call.bytes),
@@ -165,13 +172,41 @@ def _sizes(kernel: KernelOp, call: CallOp) -> list[Dim]:
     return [dim.substitute(given) for dim in kernel.grid]
 
 
-def _computed_dtype(call: CallOp, has_dots: bool) -> str:
-    """What arithmetic of a kernel is done in: that of operands where matrix instructions take them, else f32 or f64."""
+def _computed_dtype(call: CallOp, forms: Sequence[SpecOp]) -> str:
+    """What arithmetic of a kernel is done in: that of factors where tensor cores were selected, else f32 or f64.
+
+    Integers have no measured rate, and neither has what tensor cores make of f32.
+    """
+    taken = [value.type for form in forms for op in form.walk() if "mma" in op.name for value in op.operands]
+    if found := [one.dtype for one in taken if isinstance(one, ShapedAttr)]:
+        narrow = min(found, key=lambda one: one.bits)  # accumulators are as wide as factors, or wider
+        return "tf32" if narrow.name == "f32" else narrow.name
     types = [value.type for value in call.operands]
-    floats = [one.dtype for one in types if isinstance(one, ShapedAttr) and one.dtype.is_float]
-    if has_dots and floats:
-        return min(floats[:2], key=lambda one: one.bits).name
-    return "f64" if any(one.name == "f64" for one in floats) else "f32"
+    floats = {one.dtype.name for one in types if isinstance(one, ShapedAttr) and one.dtype.is_float}
+    return "f64" if "f64" in floats else "f32" if floats else "int"
+
+
+def _unseen_in(call: CallOp, kernel: KernelOp | None) -> str:
+    """What a model of bytes and flops does not see of a kernel."""
+    for op in kernel.walk() if kernel is not None else ():
+        bounds = (op.low, op.high) if isinstance(op, TileForOp) else ()
+        if any(map(_is_read, op.at if isinstance(op, TileLoadOp | TileStoreOp) else bounds)):
+            return "values"
+    is_alone = isinstance(call.parent_op(), ModuleOp)
+    return "" if is_alone and kernel is not None and kernel.kind != "library" else "loops"
+
+
+def _is_read(value: SSAValue) -> bool:
+    """Whether an index comes of memory, and not of sizes and ids of blocks alone."""
+    left, seen = [value.owner], set[int]()
+    while left:
+        owner = left.pop()
+        if isinstance(owner, TileLoadOp | FetchOp):
+            return True
+        if isinstance(owner, Operation) and id(owner) not in seen:
+            seen.add(id(owner))
+            left += [operand.owner for operand in owner.operands]
+    return False
 
 
 def _list_saved(program: ModuleOp) -> dict[str, list[str]]:

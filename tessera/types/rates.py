@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +45,8 @@ class Rates:
     latency: float
     chain: float
     link: tuple[float, float] = (0.0, 0.0)
+    machine: str = ""
+    """What was measured, in words."""
 
     def bandwidth(self, touched: float, units: int | None = None) -> float:
         """Bytes a nanosecond that so many units move of a footprint: never more than all of them together."""
@@ -53,16 +56,15 @@ class Rates:
         return min(whole, units * rate_at(self.unit_curve, touched / max(units, 1)))
 
     def compute(self, kind: str, units: int | None = None) -> float:
-        """Operations a nanosecond of so many units; a kind that was not measured computes as f32 does."""
-        rates = dict(self.flops)
+        """Operations a nanosecond of so many units; what was not measured bounds nothing, as if it took no time."""
         share = 1.0 if units is None else min(1.0, units / self.units)
-        return rates.get(kind, rates["f32"]) * share
+        return dict(self.flops).get(kind, math.inf) * share
 
     def on(self, units: int) -> Rates:
         """Such a machine of so many units, as a CPU by a number of threads; more of them share the same memory."""
         curve = tuple((size, self.bandwidth(size, units)) for size, _ in self.curve)
         flops = tuple((kind, rate * units / self.units) for kind, rate in self.flops)
-        return Rates(units, curve, self.unit_curve, flops, self.launch, self.latency, self.chain, self.link)
+        return replace(self, units=units, curve=curve, flops=flops)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, to three digits."""
@@ -73,6 +75,7 @@ class Rates:
             "flops": {kind: _short(rate) for kind, rate in self.flops},
             **{name: _short(getattr(self, name)) for name in ("launch", "latency", "chain")},
             "link": [_short(rate) for rate in self.link],
+            **({"machine": self.machine} if self.machine else {}),
         }
 
     @staticmethod
@@ -80,7 +83,8 @@ class Rates:
         """What `as_json` was made from."""
         curves = {name: tuple((int(size), float(rate)) for size, rate in values[name]) for name in _CURVES}
         plain = {name: values[name] for name in ("units", "launch", "latency", "chain")}
-        return Rates(**curves, **plain, flops=tuple(values["flops"].items()), link=tuple(values["link"]))
+        flops, link, machine = tuple(values["flops"].items()), tuple(values["link"]), values.get("machine", "")
+        return Rates(**curves, **plain, flops=flops, link=link, machine=machine)
 
 
 _CURVES = ("curve", "unit_curve")
@@ -179,21 +183,24 @@ def work_in(values: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -
     return Work(flops, moved, values["dtype"], blocks, values["has_dots"], written)
 
 
-def describe_share(work: Work, rates: Rates) -> str:
-    """The bound of a kernel, what it takes as it was made, and its share.
+_UNSEEN = "no share predicted: its loops are not modeled"
+
+
+def describe_share(work: Work, rates: Rates, *, has_share: bool = True) -> str:
+    """The bound of a kernel, and what it takes at least as it was made, which bounds its share.
 
     >>> rates = Rates(2, ((1, 10.0),), ((1, 6.0),), (("f32", 100.0),), 1000.0, 0.0, 0.0)
     >>> describe_share(Work(1e6, 1e6, blocks=1), rates)
-    'memory bounds it by 100 us (1 MB at 10 GB/s); 168 us predicted, 60 % of the roofline: too few blocks'
+    'memory bounds it by 100 us (1 MB at 10 GB/s); at least 168 us, at most 60 % of the roofline: too few blocks'
     """
     least, by = bound(work, rates)
     time, cause = predict(work, rates)
     amount = f"{work.bytes / 1e6:.3g} MB" if by == "memory" else f"{work.flops / 1e6:.3g} Mflop"
-    rate = f"{work.bytes / least if by == 'memory' else work.flops / least:.3g}" if least else "any"
+    rate = f"{(work.bytes if by == 'memory' else work.flops) / least:.3g}"
     unit = "GB/s" if by == "memory" else "Gflop/s"
     why = f": {cause}" if cause != by else ""
-    share = f"{format_time(time)} predicted, {least / time:.0%} of the roofline".replace("%", " %")
-    return f"{by} bounds it by {format_time(least)} ({amount} at {rate} {unit}); {share}{why}"
+    share = f"at least {format_time(time)}, at most {least / time:.0%} of the roofline".replace("%", " %") + why
+    return f"{by} bounds it by {format_time(least)} ({amount} at {rate} {unit}); {share if has_share else _UNSEEN}"
 
 
 def format_time(nanoseconds: float) -> str:
@@ -208,14 +215,17 @@ def format_time(nanoseconds: float) -> str:
     return f"{nanoseconds:.3g} ns"
 
 
-def describe_shares(groups: Sequence[Mapping[str, Any]], machine: str, units: int = 0) -> list[str]:
-    """A line for each group of a program; none where nobody measured such a machine."""
-    rates = rates_of(machine)
-    if rates is None:
-        return []
-    held = rates.on(units) if units else rates
-    lines: list[str] = []
+def describe_shares(
+    groups: Sequence[Mapping[str, Any]], rates: Rates, sizes: Mapping[str, int] | None = None
+) -> list[tuple[str, str]]:
+    """What there is to say of the groups of a program, with their first kernels: nothing without sizes, or work."""
+    lines: list[tuple[str, str]] = []
     for values in groups:
-        work = work_in(values)
-        lines.append(f"{values['kernels'][0]}: {describe_share(work, held) if work else 'it depends on sizes'}")
+        work, unseen = work_in(values, sizes), values.get("unseen", "")
+        if work is None or not work.bytes:
+            continue
+        amount = f"{work.bytes / 1e6:.3g} MB"
+        by_values = f"what it moves depends on values, as indices or the fill of a cache: {amount} at most"
+        share = by_values if unseen == "values" else describe_share(work, rates, has_share=not unseen)
+        lines.append((values["kernels"][0], share))
     return lines

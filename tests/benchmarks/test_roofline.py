@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from benchmarks import roofline_causes as causes
 from benchmarks.gpu_record import RESULTS
 from benchmarks.roofline_cases import TARGETS, USUAL, Case, cases, cost_of, public, sizes_for
 from tessera.compiler.compile import compile_tape
+from tessera.ir.graph.ops.attention import causal_mask
 from tessera.ir.graph.samples import sample_dtype
 from tessera.runtime.devices.cuda.driver import assemble, assembler
 from tessera.types.dtype import BY_NAME
@@ -77,6 +80,7 @@ def test_a_machine_of_fewer_units_has_their_share() -> None:
 def test_the_model_reads_what_was_recorded() -> None:
     record = json.loads((RESULTS / "rates-cpu.json").read_text(encoding="utf-8"))
     table = json.loads(TABLE.read_text(encoding="utf-8"))
+    assert table["cpu"].pop("machine") == cpu_rates.machine_of(record["hardware"])
     assert table["cpu"] == cpu_rates.rates_of(record["rows"]).as_json()
     file = RESULTS / "gpu-rates.json"
     if file.exists():
@@ -84,6 +88,7 @@ def test_the_model_reads_what_was_recorded() -> None:
         model, found = table[record["hardware"]["architecture"]], gpu_rates.rates_of(record).as_json()
         # What a launch takes is that of replays, where the record's is held up by the host.
         assert model.pop("launch") <= found.pop("launch")
+        assert model.pop("machine") == cpu_rates.machine_of(record["hardware"])
         assert model == found
     for rates in read_table().values():
         assert all(low[1] >= high[1] for low, high in zip(rates.curve, rates.curve[1:], strict=False))
@@ -344,18 +349,80 @@ def test_explain_says_the_share_of_the_roofline() -> None:
 
     x = np.ones((1024, 512), np.float32)
     scale(x)
-    (line,) = scale.explain(x).report["roofline"]
+    report = scale.explain(x).report
+    (line,) = report["roofline"]
     assert "memory bounds it by" in line
     assert "4.19 MB" in line
-    assert "of the roofline" in line
+    assert "; at least " in line
+    assert "at most 100 % of the roofline" in line
+    assert report["rates"].startswith("as measured on Intel(R) Xeon(R)")
 
 
-def test_explain_says_that_a_share_depends_on_sizes() -> None:
+def test_explain_uses_the_sizes_of_its_arguments_and_says_nothing_without() -> None:
     @ts.jit
-    def scale(x: ts.Tensor["N", ts.f32]) -> Any:
-        return x * 2.0
+    def scale(y: ts.Tensor["K", ts.f32], x: ts.Tensor["M", "N", ts.f32]) -> Any:
+        return x * ts.ops.sum(y)
 
-    x = np.ones(1024, np.float32)
-    scale(x)
-    (line,) = scale.explain(x).report["roofline"]
-    assert line.endswith("it depends on sizes")
+    y, x = np.ones(8, np.float32), np.ones((1024, 512), np.float32)
+    scale(y, x)
+    assert "4.19 MB" in scale.explain(y, x).report["roofline"][-1]
+    assert "2.1 MB" in scale.explain(y, x[:512]).report["roofline"][-1]
+    (page,) = scale.explain().specializations
+    assert "kernels" in page.report
+    assert "roofline" not in page.report
+
+
+Function: TypeAlias = Callable[[Any], Any] | Callable[[Any, Any], Any]
+
+
+def roofline_of(function: Function, *arrays: Any) -> list[str]:
+    """What `explain` says of the kernels of a call."""
+    made = ts.jit(function)
+    made(*arrays)
+    return made.explain(*arrays).report.get("roofline", [])
+
+
+def test_no_share_is_said_of_what_the_model_does_not_see() -> None:
+    x, at = np.ones((64, 256), np.float32), np.zeros(8, np.int32)
+    for (line,) in (roofline_of(ts.ops.sort, x), roofline_of(lambda x: ts.ops.cumsum(x, axis=-1), x)):
+        assert line.endswith("; no share predicted: its loops are not modeled")
+    *_, line = roofline_of(lambda x, at: ts.ops.take(x, at, axis=0), x, at)
+    assert "what it moves depends on values" in line
+    *_, line = roofline_of(lambda x: ts.fori_loop(0, 3, lambda i, x: x * 2.0, x), x)
+    assert line.endswith("; no share predicted: its loops are not modeled")
+    assert roofline_of(lambda x: x * 2.0, np.ones((0, 4), np.float32)) == []
+
+
+def work_on_gpu(function: Function, *arrays: Any) -> list[dict[str, Any]]:
+    """What the groups of a program do on a GPU that need not be here."""
+    made = ts.jit(function, backend="cuda", features=("sm_90a",))
+    return compile_tape(made.trace(*arrays).tape, made.options).metadata["work"]
+
+
+def test_the_rate_of_tensor_cores_is_that_of_kernels_that_have_them() -> None:
+    kinds = {ml_dtypes.bfloat16: "bf16", np.float32: "f32", np.int8: "int", np.float64: "f64"}
+    ones = [np.ones((256, 256), dtype) for dtype in kinds]
+    for one, kind in zip(ones, kinds.values(), strict=True):
+        (values,) = work_on_gpu(lambda x: x @ x, one)
+        assert values["dtype"] == kind
+    (values,) = work_on_gpu(lambda x, y: x @ ts.ops.cast(y, ts.bf16), ones[0], ones[2])
+    assert values["dtype"] == "f32"
+    assert bound(Work(1e15, 4, "int"), MACHINE) == (pytest.approx(4 / 400), "memory")
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(64, 64), (16, 64), (64, 16), (1, 64)])
+def test_a_causal_mask_leaves_out_what_nobody_computes(queries: int, keys: int) -> None:
+    q, k = np.ones((1, 2, queries, 8), np.float32), np.ones((1, 2, keys, 8), np.float32)
+    (whole,) = work_on_gpu(lambda q, k: ts.ops.attention(q, k, k), q, k)
+    (half,) = work_on_gpu(lambda q, k: ts.ops.attention(q, k, k, causal=True), q, k)
+    seen = int(np.isfinite(causal_mask(queries, keys)).sum())
+    assert int(half["flops"]) * queries * keys == int(whole["flops"]) * seen
+
+
+def test_what_a_cache_takes_depends_on_its_fill() -> None:
+    (case, *_) = chosen("cached_attention")
+    program, arrays = case.program(), case.arrays()
+    program(*arrays)
+    lines = program.explain(*arrays).report["roofline"]
+    assert any("the fill of a cache" in line for line in lines)
+    assert all("at most 1" not in line for line in lines)

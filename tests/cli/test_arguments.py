@@ -124,9 +124,10 @@ def test_a_function_that_its_module_called_is_looked_at_as_it_was_called(look: A
     with pytest.raises(TargetError, match="nothing says what `params` is"):
         looked_at(called, Given())
     called({"w": X, "b": X[0]})
-    tape, said = looked_at(called, Given())
+    tape, said, sizes = looked_at(called, Given())
     assert tape.names == ["params['w']", "params['b']"]
     assert said == "looked at as it was called last"
+    assert sizes == {}
 
 
 def test_commands_take_them(look: Any, tmp_path: Path) -> None:

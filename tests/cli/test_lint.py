@@ -18,6 +18,9 @@ import tessera as ts
 
 def rows(x):
     return ts.ops.softmax(x, axis=-1)
+
+def matmul(x: ts.Tensor["M", "K", ts.bf16], y: ts.Tensor["K", "N", ts.bf16]):
+    return x @ y
 """
 
 
@@ -45,9 +48,19 @@ def test_it_says_it_in_json_too(module: str) -> None:
 
 def test_it_says_the_share_of_the_roofline_of_a_gpu_that_was_measured(module: str) -> None:
     done = RUNNER.invoke(app, ["lint", module, "--shape", "x=64x1024"])
-    assert re.search(r"  roofline: .* predicted, \d+ % of the roofline: launch\n", done.stdout)
+    assert re.search(r"  roofline: .* at most \d+ % of the roofline: launch \(rates of NVIDIA H200\)\n", done.stdout)
     other = RUNNER.invoke(app, ["lint", module, "--shape", "x=64x1024", "--architecture", "sm_80", "--json"])
     assert [one["roofline"] for one in json.loads(other.stdout)] == [""]
+
+
+def test_sizes_that_are_asked_for_give_the_share_of_a_kernel_with_variants(module: str) -> None:
+    target = module.replace("rows", "matmul")
+    sizes = [part for name in "MNK" for part in ("--size", f"{name}=4096")]
+    found = json.loads(RUNNER.invoke(app, ["lint", target, *sizes, "--json"]).stdout)
+    assert any("__" in one["symbol"] for one in found)
+    assert all("compute bounds it by 148 us (1.37e+05 Mflop" in one["roofline"] for one in found)
+    without = json.loads(RUNNER.invoke(app, ["lint", target, "--json"]).stdout)
+    assert {one["roofline"] for one in without} == {""}
 
 
 def test_what_cannot_be_looked_at_is_told(module: str) -> None:

@@ -46,7 +46,7 @@ from tessera.ir.graph.ops.contraction import accumulate_matmul
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import BlockFormat, DType
 from tessera.types.shape import ONE, ZERO, Named, TensorType, broadcast, equal_dims, is_refuted, path, text
 
@@ -173,7 +173,10 @@ def _split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) 
 
 def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
     q, k, v = operands[:3]
-    scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    queries, keys = q.shape[2], k.shape[2]
+    seen = minimum(queries, keys)  # queries that a causal mask leaves a key: the last has all of them
+    pairs = seen * keys - seen * (seen - 1) // 2 if attributes.get("causal") else queries * keys
+    scores = q.shape[0] * q.shape[1] * pairs
     # Two multiply-adds, of two operations each, and about five for the softmax.
     return scores * ((q.shape[3] + v.shape[3]) * 2 + 5)
 
