@@ -183,11 +183,8 @@ def work_in(values: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -
     return Work(flops, moved, values["dtype"], blocks, values["has_dots"], written)
 
 
-_UNSEEN = "no share predicted: its loops are not modeled"
-
-
-def describe_share(work: Work, rates: Rates, *, has_share: bool = True) -> str:
-    """The bound of a kernel, and what it takes at least as it was made, which bounds its share.
+def describe_share(work: Work, rates: Rates, unseen: str = "") -> str:
+    """The bound of a kernel, and what it takes at least as it was made, which bounds its share; or what is unseen.
 
     >>> rates = Rates(2, ((1, 10.0),), ((1, 6.0),), (("f32", 100.0),), 1000.0, 0.0, 0.0)
     >>> describe_share(Work(1e6, 1e6, blocks=1), rates)
@@ -200,7 +197,7 @@ def describe_share(work: Work, rates: Rates, *, has_share: bool = True) -> str:
     unit = "GB/s" if by == "memory" else "Gflop/s"
     why = f": {cause}" if cause != by else ""
     share = f"at least {format_time(time)}, at most {least / time:.0%} of the roofline".replace("%", " %") + why
-    return f"{by} bounds it by {format_time(least)} ({amount} at {rate} {unit}); {share if has_share else _UNSEEN}"
+    return f"{by} bounds it by {format_time(least)} ({amount} at {rate} {unit}); {unseen or share}"
 
 
 def format_time(nanoseconds: float) -> str:
@@ -224,8 +221,13 @@ def describe_shares(
         work, unseen = work_in(values, sizes), values.get("unseen", "")
         if work is None or not work.bytes:
             continue
-        amount = f"{work.bytes / 1e6:.3g} MB"
-        by_values = f"what it moves depends on values, as indices or the fill of a cache: {amount} at most"
-        share = by_values if unseen == "values" else describe_share(work, rates, has_share=not unseen)
-        lines.append((values["kernels"][0], share))
+        reason = "its loops are not modeled" if unseen else ""
+        if work.is_contraction and math.isinf(rates.compute(work.kind)):
+            reason = f"no rate of {work.kind} was measured"
+        text = describe_share(work, rates, reason and f"no share predicted: {reason}")
+        if unseen == "values":
+            text = (
+                f"what it moves depends on values, as indices or the fill of a cache: {work.bytes / 1e6:.3g} MB counted"
+            )
+        lines.append((values["kernels"][0], text))
     return lines

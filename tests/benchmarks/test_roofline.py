@@ -390,6 +390,8 @@ def test_no_share_is_said_of_what_the_model_does_not_see() -> None:
     assert "what it moves depends on values" in line
     *_, line = roofline_of(lambda x: ts.fori_loop(0, 3, lambda i, x: x * 2.0, x), x)
     assert line.endswith("; no share predicted: its loops are not modeled")
+    (line,) = roofline_of(lambda x: x @ x, np.ones((64, 64), np.int32))
+    assert line.endswith("; no share predicted: no rate of int was measured")
     assert roofline_of(lambda x: x * 2.0, np.ones((0, 4), np.float32)) == []
 
 

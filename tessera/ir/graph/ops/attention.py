@@ -174,8 +174,11 @@ def _split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) 
 def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
     q, k, v = operands[:3]
     queries, keys = q.shape[2], k.shape[2]
-    seen = minimum(queries, keys)  # queries that a causal mask leaves a key: the last has all of them
-    pairs = seen * keys - seen * (seen - 1) // 2 if attributes.get("causal") else queries * keys
+    pairs = queries * keys
+    # Of a cache only its fill is read, which nobody knows here, so that its capacity counts.
+    if attributes.get("causal") and all(operand.rank for operand in operands):
+        seen = minimum(queries, keys)  # queries that the mask leaves a key: the last has all of them
+        pairs = seen * keys - seen * (seen - 1) // 2
     scores = q.shape[0] * q.shape[1] * pairs
     # Two multiply-adds, of two operations each, and about five for the softmax.
     return scores * ((q.shape[3] + v.shape[3]) * 2 + 5)
