@@ -185,9 +185,15 @@ class LossScaler:
         start = policy.loss_scale if policy is not None and policy.loss_scale is not None else scale
         check_numbers("a loss scaler", scale=start)
         check_scale("a loss scaler", start, 1, growth, backoff, interval, largest, least)
-        self.scale, self.settings = float(start), (growth, backoff, interval, largest, least)
+        self.scale, self.growth, self.backoff = float(start), growth, backoff
+        self.interval, self.largest, self.least = interval, largest, least
         self.good_steps = 0
         self.history: list[ScaleStep] = []
+
+    @property
+    def settings(self) -> ScaleSettings:
+        """How the scale adapts."""
+        return self.growth, self.backoff, self.interval, self.largest, self.least
 
     def scaled(self, loss: Any) -> Any:
         """The loss, or the gradient that goes into the backward pass, times the scale."""
@@ -213,8 +219,8 @@ class LossScaler:
         """Note a step and adapt; gives back whether it was good."""
         is_finite = check_bool("LossScaler.update", "is_finite", is_finite)
         self.history.append(ScaleStep(len(self.history), self.scale, is_finite))
-        given = (self.scale, self.good_steps)
-        self.scale, self.good_steps = adapt_scale(self.settings, given, is_finite, lambda c, a, b: a if c else b)
+        given, settings = (self.scale, self.good_steps), self.settings
+        self.scale, self.good_steps = adapt_scale(settings, given, is_finite, lambda c, a, b: a if c else b)
         return is_finite
 
     def __repr__(self) -> str:
@@ -266,7 +272,10 @@ def check_scale(
         ("growth", growth, growth > 1.0, "above 1"),
         ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
         ("interval", interval, interval >= fewest, f"of at least {fewest}"),
+        ("interval", interval, float(interval).is_integer() and interval < 2**31, "that is whole, and below 2**31"),
+        ("largest", largest, largest <= FORMATS["f32"].largest, "that is finite in f32"),
         ("least", least, 0.0 < least <= largest, "above 0, and not above `largest`"),
+        ("least", least, not 0.0 < least < 2.0**-126, "that is a normal number of f32"),
     ]
     if start is not None and not start > 0.0:
         rules.append(("scale", start, False, "above 0"))

@@ -76,7 +76,7 @@ class HostLink:
     flops: int = 16
 
     def divide(self, share: int) -> HostLink:
-        """A link that is so many times as fast."""
+        """A link that is so many times as fast, but never faster than its machine's own memory."""
         return HostLink(max(1, self.bytes // share), max(1, self.flops // share))
 
 

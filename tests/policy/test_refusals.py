@@ -5,6 +5,7 @@
 # pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,11 @@ def test_loss_scalers_name_what_is_wrong() -> None:
     refused(lambda: ts.LossScaler(growth=1.0), "T0107", "`growth` above 1, got 1.0")
     for wrong in (float("inf"), float("nan"), 2.0**25):
         refused(lambda wrong=wrong: ts.LossScaler(scale=wrong), "T0107", "`scale`", f"got {wrong!r}")
+    refused(lambda: ts.LossScaler(largest=math.inf), "T0107", "`largest` that is finite in f32, got inf")
+    refused(lambda: ts.LossScale(1.0, largest=1e39), "T0107", "`largest` that is finite in f32, got 1e+39")
+    refused(lambda: ts.LossScale(1.0, least=1e-60), "T0107", "`least` that is a normal number of f32, got 1e-60")
+    refused(lambda: ts.LossScale(1.0, interval=1.5), "T0107", "`interval` that is whole")  # type: ignore[arg-type]
+    refused(lambda: ts.LossScale(1.0, interval=2**31), "T0107", "below 2**31, got 2147483648")
     refused(lambda: ts.LossScaler(least=2.0, largest=1.0), "T0107", "`least` above 0, and not above `largest`, got 2.0")
     with pytest.raises(ts.TesseraError) as caught:
         ts.LossScaler(interval=0)

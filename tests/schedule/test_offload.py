@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
@@ -62,6 +65,29 @@ def skip(x: object, w: object) -> object:
     while kept:
         total = ops.tanh(total @ w) * kept.pop()  # type: ignore[operator]
     return total
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(3, 7), st.integers(1, 9), st.integers(1, 17), st.integers(0, 4))
+def test_meaning_is_kept_where_early_values_wait(depth: int, rows: int, columns: int, quarters: int) -> None:
+    """Nets that always have something to move, whatever they are allowed."""
+
+    def net(x: Any, w: Any) -> Any:
+        kept = [x]
+        for _ in range(depth):
+            kept.append(ops.tanh(kept[-1] @ w))
+        total = kept.pop()
+        while kept:
+            total = ops.tanh(total @ w) * kept.pop()
+        return total
+
+    tape = ts.jit(net).trace(np.ones((rows, columns), np.float32), np.ones((columns, columns), np.float32)).tape
+    plain = run_schedule(simplify(tape))
+    size = workspace_of(plain)
+    module = run_schedule(simplify(tape), memory=min(size - 1, size * quarters // 4))
+    assert moves_in(module) > 0
+    assert workspace_of(module) < size
+    assert run_bits(module, tape) == run_bits(plain, tape)
 
 
 def plan_skip(memory: int) -> tuple[ModuleOp, Tape]:

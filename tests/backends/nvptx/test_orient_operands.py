@@ -58,11 +58,11 @@ def test_vectors_without_an_axis_are_lowered(shapes: tuple[tuple[int, ...], ...]
     assert found.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize(("form", "turned"), [("nn", 0), ("nt", 1), ("tn", 1), ("tt", 2)])
-def test_operands_are_loaded_along_memory(form: str, turned: int) -> None:
+@pytest.mark.parametrize(("form", "transposes"), [("nn", 0), ("nt", 1), ("tn", 1), ("tt", 2)])
+def test_operands_are_loaded_along_memory(form: str, transposes: int) -> None:
     text = tile_text(lowered(form, (512, 512, 500), "cuda")[0])
     body = text[text.index("ttile.for") : text.index("ttile.store")]
-    assert body.count("ttile.transpose") == turned
+    assert body.count("ttile.transpose") == transposes
     assert body.count("ttile.load") == 2
     # The last axis of each tile is that of the last dim of its buffer.
     for line in [line for line in body.splitlines() if "ttile.load" in line]:

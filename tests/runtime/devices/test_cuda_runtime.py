@@ -239,3 +239,11 @@ def test_kernels_of_a_program_are_assembled_side_by_side(tmp_path: Path, monkeyp
     assert machine_codes(texts, "sm_90a", store) == texts
     assert len(list(tmp_path.glob("assembler.*"))) == 2, "the same text is assembled once, and code not at all"
     assert machine_codes(texts[:1], "sm_90a", store) == texts[:1], "what was made before is found"
+
+
+def test_machine_code_needs_no_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tessera.runtime.devices.cuda.driver.assembler", lambda: pytest.fail("there is nothing to assemble")
+    )
+    assert machine_codes([b"\x7fELF is code"], "sm_90a") == [b"\x7fELF is code"]
+    assert machine_codes([], "sm_90a") == []

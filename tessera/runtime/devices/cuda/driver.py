@@ -220,9 +220,12 @@ def machine_codes(texts: Sequence[bytes], architecture: str, store: Store | None
     Assemblers run side by side, one for each distinct text; the driver's takes one after the other. Raises CodegenError
     (T0603) where the assembler refuses a text, or says that it undid what the text asks for.
     """
+    wanted = {ptx for ptx in texts if not ptx.startswith(_ELF)}
+    if not wanted:
+        return list(texts)
     kept, path = store or default_store(), assembler()
     maker = _assembler_version(path) if path else f"driver {driver().version}"
-    keys = {ptx: key_of("cubin", architecture, maker, ptx) for ptx in texts if not ptx.startswith(_ELF)}
+    keys = {ptx: key_of("cubin", architecture, maker, ptx) for ptx in wanted}
     made = {ptx: found for ptx, key in keys.items() if (found := kept.get(key)) is not None}
     # The longest text first: the last assembler to finish then finishes soonest.
     missing = sorted((ptx for ptx in keys if ptx not in made), key=len, reverse=True)
