@@ -90,7 +90,8 @@ class Case:
         shapes = self.form.shapes(self.sizes)
         sizes = [size for size in shapes[0] if size > 1]
         most = min(sizes, default=1)
-        filled = self.sizes.get("T", most) // 2  # of a cache
+        # A cache that is appended to has room left; one that is read is full, as costs count all of it.
+        filled = self.sizes.get("T", most) // (1 if self.spec.short_name == "cached_attention" else 2)
         found: list[Array] = []
         for operand, shape in zip(self.form.operands, shapes, strict=True):
             if not operand.passed and not self.is_symbolic:

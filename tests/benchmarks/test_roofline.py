@@ -424,6 +424,7 @@ def test_a_causal_mask_leaves_out_what_nobody_computes(queries: int, keys: int) 
 def test_what_a_cache_takes_depends_on_its_fill() -> None:
     (case, *_) = chosen("cached_attention")
     program, arrays = case.program(), case.arrays()
+    assert arrays[-1] == arrays[1].shape[2] == case.sizes["T"]
     program(*arrays)
     lines = program.explain(*arrays).report["roofline"]
     assert any("the fill of a cache" in line for line in lines)
