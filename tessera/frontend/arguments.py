@@ -118,8 +118,7 @@ def wrong_call(
         wrong = unknown[0]
         message = f"unexpected argument `{wrong}` of `{name}`"
         if parameters[:1] == ["function"] and wrong in _OPTIONS_OF_JIT:
-            fix = f"options are those of `jit`: write `jit({name}(f), {wrong}={_show(given[wrong])})`"
-            return ArgumentError(message, notes=(taken,), fix=fix)
+            return ArgumentError(message, notes=(taken,), fix=advise_option(f"{name}(f)", given))
         return ArgumentError(message, notes=(taken,), fix=_suggest_parameter(wrong, given[wrong], parameters))
     try:
         signature.bind(*args, **given)
@@ -131,6 +130,17 @@ def wrong_call(
     if "key" in parameters and not any(map(is_tensor, (*args, *given.values()))):
         fix = "pass a key, made from a seed by `ts.random.key(0)`"
     return ArgumentError(f"wrong arguments of `{name}`: {reason}", notes=(taken,), fix=fix)
+
+
+def advise_option(call: str, given: Mapping[str, Any]) -> str:
+    """Where the options of `jit` among keywords belong, with values that it takes; nothing where there are none."""
+    values = {one: _show(value) for one, value in given.items() if one in _OPTIONS_OF_JIT}
+    if "offload" in values:
+        values = {"memory": "2**30", **values, "offload": "True"}  # nothing is offloaded without a budget
+    if "memory" in values and (type(given.get("memory")) is not int or given["memory"] <= 0):
+        values["memory"] = "2**30"
+    written = ", ".join(f"{one}={value}" for one, value in values.items())
+    return f"options are those of `jit`: write `jit({call}, {written})`" if values else ""
 
 
 def _suggest_parameter(wrong: str, value: Any, parameters: list[str]) -> str:

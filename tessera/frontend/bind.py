@@ -16,6 +16,7 @@ from typing import Any
 from tessera.diagnostics.codes import DTypeError, GuardError, PytreeError, RuntimeArgumentError
 from tessera.diagnostics.error import FixLike, TesseraError
 from tessera.frontend.annotations import Parameter, declared_form
+from tessera.frontend.arguments import advise_option
 from tessera.frontend.concrete import concrete_dtype, scalar_tensor
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, is_value, leaf_paths, static_key
@@ -183,9 +184,9 @@ def bind_arguments(
         takes_any = any(item.kind is item.VAR_KEYWORD for item in signature.parameters.values())
         unknown = () if takes_any else [name for name in kwargs if name not in signature.parameters]
         notes = tuple(f"unexpected argument `{name}`" for name in unknown)
-        raise RuntimeArgumentError(
-            str(error).replace("'", "`"), notes=notes, fix=f"its parameters are {named}"
-        ) from None
+        advice = advise_option("f", {name: kwargs[name] for name in unknown})
+        fix = f"its parameters are {named}" + (f"; {advice}, where `f` makes this call" if advice else "")
+        raise RuntimeArgumentError(str(error).replace("'", "`"), notes=notes, fix=fix) from None
     bound.apply_defaults()
     return bound
 

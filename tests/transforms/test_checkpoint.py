@@ -169,6 +169,8 @@ def test_an_effect_happens_once() -> None:
         (lambda: POLICIES.offload_dot_with_no_batch_dims, AttributeError, "memory=bytes, offload=True"),  # pyright: ignore[reportAttributeAccessIssue]
         (lambda: ts.checkpoint(layer, policy="dots"), ArgumentError, "one of `checkpoint_policies` or a function"),
         (lambda: ts.checkpoint(layer, policy=POLICIES.save_only_these_names), ArgumentError, "without names"),
+        (lambda: ts.checkpoint(layer, memory=3), ArgumentError, r"write `jit\(checkpoint\(f\), memory=3\)`"),  # pyright: ignore[reportCallIssue]
+        (lambda: ts.checkpoint(memory=3), ArgumentError, "unexpected argument `memory` of `checkpoint`"),  # pyright: ignore[reportCallIssue]
         (lambda: ts.checkpoint(layer, policy=POLICIES.save_any_names_but_these), ArgumentError, "these` without names"),
         (lambda: saving(lambda op: True)(X, W), ArgumentError, "policy `<lambda>` of `checkpoint` raises TypeError"),
         (

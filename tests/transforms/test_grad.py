@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 import weakref
 from collections.abc import Callable
 from dataclasses import fields
@@ -376,7 +377,33 @@ def test_an_option_of_jit_is_none_of_a_transform() -> None:
         given: Any = {option: 1000}
         with pytest.raises(ArgumentError, match=f"unexpected argument `{option}` of `grad`") as caught:
             ts.grad(lambda x: x.sum(), **given)
-        assert f"write `jit(grad(f), {option}=1000)`" in str(caught.value)
+        written = "memory=2**30, offload=True" if option == "offload" else f"{option}=1000"
+        assert f"write `jit(grad(f), {written})`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({"offload": True}, "memory=2**30, offload=True"),
+        ({"memory": 3, "offload": True}, "memory=3, offload=True"),
+        ({"memory": True}, "memory=2**30"),
+        ({"memory": -1}, "memory=2**30"),
+        ({"memory": 3}, "memory=3"),
+        ({"fusion": False}, "fusion=False"),
+    ],
+)
+def test_the_advised_options_are_taken_by_jit(given: dict[str, Any], written: str) -> None:
+    def power(x: Any, n: int = 2) -> Any:
+        return x**n
+
+    with pytest.raises(ArgumentError, match=re.escape(f"write `jit(vmap(f), {written})`")):
+        ts.vmap(power, **given)
+    advice = re.escape(f"its parameters are `x`, `n`; options are those of `jit`: write `jit(f, {written})`")
+    calls = (lambda: ts.vjp(power, V, **given), lambda: ts.jvp(power, (V,), (V,), **given))
+    for call in (*calls, lambda: ts.linearize(power, V, **given), lambda: ts.jit(power)(V, **given)):
+        with pytest.raises(RuntimeArgumentError, match=advice):
+            call()
+    assert callable(eval(f"ts.jit(power, {written})", {"ts": ts, "power": power}))
 
 
 def test_autodiff_gives_derivatives_under_jit_and_says_the_order() -> None:
