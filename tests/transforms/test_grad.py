@@ -406,6 +406,26 @@ def test_the_advised_options_are_taken_by_jit(given: dict[str, Any], written: st
     assert callable(eval(f"ts.jit(power, {written})", {"ts": ts, "power": power}))
 
 
+@pytest.mark.parametrize(("of", "by"), [("f32", "f64"), ("f64", "f32"), ("bf16", "f64"), ("f64", "bf16")])
+def test_parameters_of_norms_may_have_another_dtype(of: str, by: str) -> None:
+    rng = np.random.default_rng(3)
+    x, seeds = (ts.array(rng.standard_normal((3, 5))).cast(of) for _ in range(2))
+    gain, bias = (ts.array(rng.standard_normal(5)).cast(by) for _ in range(2))
+    wide, weights = (np.asarray(one.cast("f64")) for one in (x, seeds))
+    # Computed in f32 at least, and rounded to the dtype of the parameter.
+    step = 2.0**-8 if by == "bf16" else 2.0**-23
+    calls: list[tuple[Any, Any]] = [(ops.layernorm, (gain, bias)), (ops.rmsnorm, (gain,))]
+    for norm, given in calls:
+        about = tuple(range(1 + len(given)))
+        gradients = ts.grad(lambda x, *given, norm=norm: (norm(x, *given) * seeds).sum(), about)(x, *given)
+        assert [one.dtype.name for one in gradients] == [of, *(by for _ in given)]
+        normal = wide - wide.mean(-1, keepdims=True) if norm is ops.layernorm else wide
+        normal = normal / np.sqrt((normal * normal).mean(-1, keepdims=True) + 1e-5)
+        for made, terms in zip(gradients[1:], (weights * normal, weights), strict=False):
+            error = np.abs(np.asarray(made.cast("f64")) - terms.sum(0))
+            assert (error <= 8 * step * np.abs(terms).sum(0)).all()
+
+
 def test_autodiff_gives_derivatives_under_jit_and_says_the_order() -> None:
     @ts.jit @ ts.autodiff
     def energy(x: Any) -> Any:

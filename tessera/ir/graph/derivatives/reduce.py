@@ -245,7 +245,7 @@ def normalize_jvp(b: Builder, op: Applied) -> Any:
         part = b.emit("mul", b.emit("sub", tangent, b.emit("mul", along, normal)), inverse)
         parts.append(b.emit("mul", part, cast(b, parameters[0], compute)) if parameters else part)
     if len(op.tangents) > 1 and op.tangents[1] is not None:
-        parts.append(b.emit("mul", widen(b, op.tangents[1]), normal))
+        parts.append(b.emit("mul", cast(b, op.tangents[1], compute), normal))
     if len(op.tangents) > 2 and op.tangents[2] is not None:
-        parts.append(b.emit("broadcast_to", widen(b, op.tangents[2]), shape=kind.shape))
+        parts.append(b.emit("broadcast_to", cast(b, op.tangents[2], compute), shape=kind.shape))
     return cast(b, add_all(b, parts), kind.dtype)
