@@ -182,3 +182,50 @@ def test_heads_of_size_zero_have_equal_weights(shapes: Any) -> None:
     cached = np.asarray(ts.jit(attend_cache)(q, k, v, np.array(600)))
     wanted = reference("attention", q, k[:, :, :600], v[:, :, :600], causal=True)
     np.testing.assert_allclose(cached, wanted, rtol=1e-5, atol=1e-6)
+
+
+def symbolic_cache(q: ts.Tensor["B", "H", "S", "D"], k: ts.Tensor["B", "G", "T", "D"], length: Any) -> Any:
+    return ts.ops.attention(q, ts.KVCache(k, k, length), causal=True)
+
+
+def dropped(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.flash_attention(q, k, v, dropout=0.25, key=ts.random.key(1))
+
+
+def symbolic_dropped(
+    q: ts.Tensor["B", "H", "S", "D"], k: ts.Tensor["B", "G", "T", "D"], v: ts.Tensor["B", "G", "T", "E"]
+) -> Any:
+    return dropped(q, k, v)
+
+
+def gradient(q: Any, k: Any, v: Any) -> Any:
+    def total(q: Any) -> Any:
+        return ts.ops.sum(ts.ops.attention(q, k, v))
+
+    return ts.grad(total)(q)
+
+
+def symbolic_gradient(
+    q: ts.Tensor["B", "H", "S", "D"], k: ts.Tensor["B", "G", "T", "D"], v: ts.Tensor["B", "G", "T", "E"]
+) -> Any:
+    return gradient(q, k, v)
+
+
+def bits(made: Any) -> list[bytes]:
+    results: list[Any] = list(made) if isinstance(made, tuple) else [made]  # pyright: ignore[reportUnknownArgumentType]
+    return [np.asarray(one).tobytes() for one in results]
+
+
+@pytest.mark.parametrize(("dtype", "sizes"), [(np.float32, (24, 40, 96)), (np.float16, (40,)), (np.float64, (40,))])
+def test_symbolic_heads_have_the_bits_of_static_ones(dtype: Any, sizes: tuple[int, ...]) -> None:
+    """The scale is computed in f64 and rounded once, whenever the head dim is known."""
+    programs = [(attend_parts, symbolic_heads), (masked_with_lse, symbolic_heads_with_lse)]
+    programs += [(dropped, symbolic_dropped), (gradient, symbolic_gradient)]
+    pairs = [(ts.jit(static), ts.jit(free)) for static, free in programs]
+    cached = ts.jit(attend_cache), ts.jit(symbolic_cache)
+    for size in sizes:
+        q, k = heads((1, 2, 3, size), dtype, 1), heads((1, 1, 600, size), dtype, 2)
+        for static, free in pairs:
+            assert bits(static(q, k, k)) == bits(free(q, k, k)), (size, dtype)
+        length = np.array(580)
+        assert bits(cached[0](q, k, k, length)) == bits(cached[1](q, k, length)), (size, dtype)

@@ -97,3 +97,25 @@ def test_queries_of_one_projection() -> None:
     found = np.asarray(jitted(qkv, k, v, np.array(777)))
     assert found.tobytes() == np.asarray(ts.jit(cached, backend="cuda")(q, k, v, np.array(777))).tobytes()
     assert "ttarget.matrix_kernel" in jitted.lower(qkv, k, v, np.array(777)).target
+
+
+def symbolic(
+    q: ts.Tensor["B", "H", "S", "D"], k: ts.Tensor["B", "G", "T", "D"], v: ts.Tensor["B", "G", "T", "E"]
+) -> Any:
+    return split(q, k, v)
+
+
+@pytest.mark.parametrize("queries", [1, 5])
+def test_symbolic_heads_and_heads_of_size_zero(queries: int) -> None:
+    """A symbolic head dim has the bits of a static one; one of 0 gives means, whatever memory holds beside it."""
+    known, free = ts.jit(split, backend="cuda"), ts.jit(symbolic, backend="cuda")
+    for head, width in ((40, 40), (96, 96), (0, 3), (3, 0)):
+        rng = np.random.default_rng(head)
+        sizes = [(1, 2, queries, head), (1, 1, 700, head), (1, 1, 700, width)]
+        q, k, v = (rng.standard_normal(size).astype(np.float32) for size in sizes)
+        with poisoned():
+            found = np.asarray(known(q, k, v))
+            assert np.asarray(free(q, k, v)).tobytes() == found.tobytes(), head
+        if not head:
+            wanted = [v[0, 0, : 701 - queries + row].mean(0) for row in range(queries)]
+            np.testing.assert_allclose(found, np.broadcast_to(wanted, found.shape), rtol=1e-5, atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from tessera.frontend.functions.operands import (
 from tessera.frontend.size import Size, size_of
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops.attention import PART
-from tessera.types.dtype import i64
+from tessera.types.dtype import DType, f64, i64
 from tessera.types.promotion import FLOATING
 
 
@@ -220,8 +221,7 @@ def _attend_with_dropout(
         k, v = (take(x, own, 1) for x in (k, v))
     queries, keys, head = q.shape[2], k.shape[2], q.shape[3]
     if scale is None:
-        one = as_tensor(head, i64) if isinstance(head, Size) else max(head, 1)
-        scale = one**-0.5 if isinstance(one, int) else elementwise.rsqrt(cast(one, dtype.compute))
+        scale = _scale_of(head, dtype.compute)
     scores = matmul(elementwise.mul(q, scale), swapaxes(k, -1, -2))
     if mask is not None:
         scores = elementwise.add(scores, cast(_additive(mask), dtype.compute))
@@ -235,6 +235,14 @@ def _attend_with_dropout(
         scores = elementwise.where(elementwise.lt(iota((queries, keys), 1), seen), scores, float("-inf"))
     weights = apply("dropout", (softmax_safe(scores), key), {"rate": rate})
     return cast(matmul(weights, v), dtype)
+
+
+def _scale_of(head: int | Size, dtype: DType) -> Any:
+    """One over the root of the head dim, in f64 and rounded once."""
+    if not isinstance(head, Size):
+        return 1.0 / math.sqrt(max(head, 1))
+    root = elementwise.sqrt(elementwise.maximum(cast(as_tensor(head, i64), f64), 1.0))
+    return cast(elementwise.div(1.0, root), dtype)
 
 
 def _cache_length(cache: Any) -> Any:

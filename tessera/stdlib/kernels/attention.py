@@ -23,7 +23,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
-from tessera.types.dtype import DType, bf16, f16
+from tessera.types.dtype import DType, bf16, f16, f64
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
@@ -111,6 +111,7 @@ class Attention:
         self.coords = self._coordinates()
         # A head of one part starts at 0.
         self.coords["_e"] = self.b.index(0) if self.columns.is_one else self._start(len(self.grid), _PART)
+        self.factor = self._make_factor()
 
     def _in_tiles(self, name: str, size: Dim, part: int) -> _Extent:
         """The size of a head: one tile, or parts."""
@@ -323,15 +324,20 @@ class Attention:
         return b.cast(b.load(self.call.input(b, 0), self.queries.at, region), self.dtype)
 
     def _scale(self, region: TileRegion) -> SSAValue:
+        if isinstance(self.factor, SSAValue):
+            return self.b.broadcast(self.factor, region.sizes, ())
+        return self.b.full(self.factor, region.sizes, self.dtype)
+
+    def _make_factor(self) -> float | SSAValue:
+        """The scale in base 2, in f64 and rounded once: the same for a head dim that is known here or in a run."""
         b, given, size = self.b, self.call.attributes["scale"], self.head.size
         if given is None and size.value is not None:
             given = 1.0 / math.sqrt(max(size.value, 1))
         if given is not None:
-            return b.full(given * _LOG2E, region.sizes, self.dtype)
-        rows = self._make_region(self.rows)
-        root = b.elementwise("sqrt", b.cast(b.coordinate_of(maximum(size, 1), rows), self.dtype))
-        scale = b.elementwise("div", b.full(_LOG2E, rows.sizes, self.dtype), root)
-        return self._across(scale, self.head.tile)
+            return float(given * _LOG2E)
+        count = b.coordinate_of(maximum(size, 1), TileRegion(self.coords, (), (), {}))
+        scale = b.elementwise("div", b.full(1.0, (), f64), b.elementwise("sqrt", b.cast(count, f64)))
+        return b.cast(b.elementwise("mul", scale, b.full(_LOG2E, (), f64)), self.dtype)
 
     @property
     def _has_first(self) -> bool:

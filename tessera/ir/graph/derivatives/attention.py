@@ -6,13 +6,13 @@ With `P = softmax(s)` of scores `s = scale q kᵀ + mask`, a change of the score
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import cast, constant, expand, size_value
 from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, zeros
+from tessera.ir.graph.ops.attention import scale_value
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.shape import Shape
@@ -24,7 +24,7 @@ def attention_jvp(b: Builder, op: Applied) -> Any:
     """By queries, keys, values and an added mask; the log-sum-exp has the mean change of its scores."""
     q, k, v, *masks = op.operands
     compute = b.type_of(q).dtype.compute
-    scale = _scale(b, q, op.attributes, compute)
+    scale = scale_value(b, b.type_of(q).shape[3], op.attributes["scale"], compute)
     keys, values = _for_each_head(b, q, (k, v))
     scores = b.emit("mul", _product(b, q, keys, compute), scale)
     for one in masks:
@@ -44,7 +44,7 @@ def cached_jvp(b: Builder, op: Applied) -> Any:
     """As `attention`, over the filled part of a cache."""
     q, k, v, length = op.operands
     compute = b.type_of(q).dtype.compute
-    scale = _scale(b, q, op.attributes, compute)
+    scale = scale_value(b, b.type_of(q).shape[3], op.attributes["scale"], compute)
     keys, values = _for_each_head(b, q, (k, v))
     scores = b.emit("mul", _product(b, q, keys, compute), scale)
     shape = b.type_of(scores).shape
@@ -60,15 +60,6 @@ def cached_jvp(b: Builder, op: Applied) -> Any:
     seen = b.emit("lt", b.emit("iota", shape=b.type_of(values).shape, axis=2, dtype=dt.i64), filled)
     values = b.emit("where", seen, values, constant(b, 0.0, b.type_of(values).dtype))
     return _weigh_values(b, scores, changes, values, op.tangents[2], (q, v), op.results)[0]
-
-
-def _scale(b: Builder, q: Any, attributes: Attributes, compute: DType) -> Any:
-    if attributes["scale"] is not None:
-        return constant(b, attributes["scale"], compute)
-    size = b.type_of(q).shape[3]
-    if size.value is not None:
-        return constant(b, 1.0 / math.sqrt(max(size.value, 1)), compute)
-    return b.emit("rsqrt", size_value(b, size, compute))
 
 
 def _for_each_head(b: Builder, q: Any, shared: Sequence[Any]) -> list[Any]:

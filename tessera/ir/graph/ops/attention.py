@@ -437,7 +437,7 @@ def _accumulate_attention(
         own = b.emit("iota", shape=(heads,), axis=0, dtype=dt.i64)
         own = b.emit("floordiv", own, size_value(b, heads // shared))
         k, v = b.emit("take", k, own, axis=1), b.emit("take", v, own, axis=1)
-    q = b.emit("mul", q, _scale_value(b, b.type_of(q).shape[3], attributes["scale"]))
+    q = b.emit("mul", q, scale_value(b, b.type_of(q).shape[3], attributes["scale"], dt.f32))
     scores = accumulate_matmul(b, q, b.emit("transpose", k, axes=(0, 1, 3, 2)), total)
     for mask in operands[3:] if filled is None else ():
         scores = b.emit("add", scores, cast(b, mask, dt.f32))
@@ -448,14 +448,15 @@ def _accumulate_attention(
     return out, emit_composite("logsumexp_safe", scores, axes=(3,), keepdims=False)
 
 
-def _scale_value(b: Builder, head: Dim, scale: float | None) -> Any:
+def scale_value(b: Builder, head: Dim, scale: float | None, dtype: DType) -> Any:
+    """The factor of scores, in f64 and rounded once: the same for a head dim that is known here or in a run."""
     if scale is None and head.value is not None:
         scale = 1.0 / math.sqrt(max(head.value, 1))
     if scale is not None:
-        return constant(b, scale, dt.f32)
-    return b.emit(
-        "reciprocal", b.emit("sqrt", b.emit("maximum", size_value(b, head, dt.f32), constant(b, 1.0, dt.f32)))
-    )
+        return constant(b, scale, dtype)
+    one = constant(b, 1.0, dt.f64)
+    root = b.emit("sqrt", b.emit("maximum", size_value(b, head, dt.f64), one))
+    return cast(b, b.emit("div", one, root), dtype)
 
 
 def _mask_cache(b: Builder, v: Any, length: Any) -> tuple[Any, Any]:
