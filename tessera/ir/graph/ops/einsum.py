@@ -172,7 +172,7 @@ def _multiply(
 ) -> _Term:
     """Two terms multiplied, with every shared axis that nothing else needs contracted.
 
-    They change sides where that gives the order of `result`, which a transpose of what they give would take else:
+    They are swapped where that gives the order of `result`, which a transpose of what they give would take else:
     factors commute, and the order of the sum stays.
     """
     shared = [label for label in left.labels if label in right.labels]
