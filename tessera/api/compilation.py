@@ -26,7 +26,6 @@ from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape, tape_hash, tape_text
 from tessera.types.device import DEVICE, Device
 from tessera.types.policy import Policy
-from tessera.types.rates import describe_shares, rates_of
 from tessera.types.settings import Settings, shows_passes, warn_unknown_variables
 
 if TYPE_CHECKING:
@@ -452,6 +451,8 @@ def _report(executable: Any, tape: Tape, backend: str, shapes: Sequence[Sequence
 def _report_roofline(executable: Any, backend: str, shapes: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The shares of kernels at most, and whose rates they are of; nothing where sizes or such rates are not known."""
     machine = executable.metadata.get("architecture", backend)
+    from tessera.types.rates import describe_shares, rates_of  # noqa: PLC0415 - for those who ask what was compiled
+
     rates = rates_of(machine)
     if rates is None:
         return {}

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 from tessera.compiler.backend import backend_for_kind, manifests
 from tessera.diagnostics.codes import OverrideError
 from tessera.diagnostics.error import Fix, Span, find_nearest
-from tessera.ir.target.architectures import features_named
 from tessera.types.device import Device
 from tessera.types.frozen import frozen
 
@@ -144,6 +143,8 @@ def _features(given: Any) -> tuple[str, ...]:
     listed: list[Any] = sorted(names, key=str) if isinstance(given, list | tuple | set | frozenset) else [None]
     if not all(isinstance(name, str) for name in listed):
         raise OverrideError(f"`features` are names, got {given!r}", fix='write `features=("x86-64-v3",)`')
+    from tessera.ir.target.architectures import features_named  # noqa: PLC0415 - most programs name no features
+
     return tuple(sorted({feature for name in listed for feature in features_named(name)}))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks.drawn import measure as measuring
 from benchmarks.drawn.check import Check
@@ -25,7 +25,15 @@ from tests.graph.eager import RuleDTypeError, RuleError
 
 SMALL = Limits(2.0**13, 2.0**20)
 KINDS = ("all", "gemm", "attention", "model")
-BENCH = Bench("cpu", torch, None, Plan(1, rounds=3, pause=0.0), 60.0, ("numpy", "torch"))
+
+
+def load_torch() -> Any:
+    """PyTorch, which is loaded where it is used alone."""
+    return importlib.import_module("torch")
+
+
+def bench() -> Bench:
+    return Bench("cpu", load_torch(), None, Plan(1, rounds=3, pause=0.0), 60.0, ("numpy", "torch"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,7 +83,7 @@ def test_what_a_library_says_is_what_the_op_means(library: str) -> None:
         for program in _draws(spec, 4):
             if library == "numpy" and program.dtype in NARROW:
                 continue  # NumPy rounds each step of what it has no function for
-            side = Side(program, "cpu", torch, None)
+            side = Side(program, "cpu", load_torch(), None)
             check = Check(side)
             check.wide = check.by_references()
             try:
@@ -95,7 +103,7 @@ def test_what_a_library_says_is_what_the_op_means(library: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_programs_are_right(kind: str) -> None:
     for number in range(2):
-        row = measure(draw_program(11, number, kind, SMALL), BENCH, lambda text: None)
+        row = measure(draw_program(11, number, kind, SMALL), bench(), lambda text: None)
         assert row["status"] in ("timed", "no peer"), row
         assert row["checked"] in ("reference", "float64"), row
 
@@ -119,7 +127,7 @@ def test_a_wrong_result_is_a_failed_row(monkeypatch: pytest.MonkeyPatch) -> None
         return {**found, "tessera": wrong}
 
     monkeypatch.setattr(Side, "offers", offers)
-    row = measure(program, BENCH, lambda text: None)
+    row = measure(program, bench(), lambda text: None)
     assert row["status"] == "failed"
     assert "wrong" in row["skipped"]["tessera"]
     assert program.name in line({"number": 0, **row})
@@ -135,7 +143,7 @@ def test_a_contender_that_is_not_ready_in_time_is_left_out(monkeypatch: pytest.M
         return run
 
     monkeypatch.setattr(Side, "torch_function", slow)
-    row = measure(program, replace(BENCH, ready_seconds=0.9), lambda text: None)
+    row = measure(program, replace(bench(), ready_seconds=0.9), lambda text: None)
     assert "not ready" in row["skipped"]["torch"]
 
 
@@ -145,13 +153,13 @@ def test_arguments_on_a_device_are_those_of_the_host(monkeypatch: pytest.MonkeyP
     def stay(tensor: Any) -> Any:
         return tensor
 
-    monkeypatch.setattr(torch.Tensor, "cuda", stay)
+    monkeypatch.setattr(load_torch().Tensor, "cuda", stay)
     monkeypatch.setattr("benchmarks.drawn.program.PERIOD", 13)
     for number in range(40):
         program = draw_program(2, number, "all", SMALL)
-        for made, wanted in zip(Side(program, "cuda", torch, None).tensors, program.arrays(), strict=True):
+        for made, wanted in zip(Side(program, "cuda", load_torch(), None).tensors, program.arrays(), strict=True):
             assert tuple(made.shape) == wanted.shape
-            assert bytes(made.flatten().view(torch.uint8).numpy()) == wanted.tobytes()
+            assert bytes(made.flatten().view(load_torch().uint8).numpy()) == wanted.tobytes()
 
 
 def test_the_summary_names_the_worst_and_what_is_missing() -> None:
