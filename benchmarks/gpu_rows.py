@@ -20,6 +20,7 @@ import tessera as ts
 from benchmarks.environment import describe
 from benchmarks.gpu_launch import launch_cost
 from benchmarks.gpu_record import need_gpu
+from benchmarks.harness import time_on_device
 from tessera.stdlib import efficient_layernorm, rotary_embedding, stable_softmax
 
 ROWS, COLUMNS = 32768, 4096
@@ -161,13 +162,7 @@ def measured(torch: Any, run: Callable[[], Any], calls: int) -> Callable[[], flo
     def burst() -> float:
         torch.cuda.synchronize()
         time.sleep(0.02)
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        for _ in range(calls):
-            run()
-        last.record()
-        last.synchronize()
-        return 1e3 * first.elapsed_time(last) / calls
+        return 1e6 * time_on_device(torch, run, calls)
 
     return burst
 

@@ -207,6 +207,17 @@ def time_calls(run: Run, calls: int, *, use_cpu_time: bool) -> float:
     return (clock() - start) / calls * 1e-9
 
 
+def time_on_device(torch: Any, run: Callable[[], Any], calls: int) -> float:
+    """Seconds of one of several calls, by events of a GPU around them all."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    for _ in range(calls):
+        run()
+    last.record()
+    last.synchronize()
+    return 1e-3 * first.elapsed_time(last) / calls
+
+
 def measure_all(
     works: Iterable[Workload],
     contenders: Sequence[Contender],

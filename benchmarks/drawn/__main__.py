@@ -31,7 +31,7 @@ from benchmarks.result import OURS
 BYTES = {"cpu": 2.0**28, "cuda": 2.0**32}
 FLOPS = {"cpu": 2.0**34, "cuda": 2.0**43}
 DEAD = 3.0
-"""A program that gives no sign for so many times its seconds is given up with its process."""
+"""A program that gives no sign for so many times its seconds is ended with its process."""
 
 
 def options() -> argparse.ArgumentParser:

@@ -17,7 +17,7 @@ from benchmarks.contenders.contender import Contender, NotOfferedError
 from benchmarks.drawn.check import Check
 from benchmarks.drawn.peers import Offer, Side
 from benchmarks.drawn.program import Program, plain
-from benchmarks.harness import LEAST_SAMPLE, Entry, Plan, Row, drop_hopeless, take_turns, time_calls
+from benchmarks.harness import LEAST_SAMPLE, Entry, Plan, Row, drop_hopeless, take_turns, time_calls, time_on_device
 from benchmarks.result import OURS, verdict
 from tessera.runtime.tensor import native
 from tests.device.poison import poisoned
@@ -152,13 +152,7 @@ def _time_burst(torch: Any, run: Callable[[], Any], calls: int) -> float:
     """Seconds of one call, by events of the device around a burst: what limits it, the host or the device, counts."""
     run()
     torch.cuda.synchronize()
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first.record()
-    for _ in range(calls):
-        run()
-    last.record()
-    last.synchronize()
-    return 1e-3 * first.elapsed_time(last) / calls
+    return time_on_device(torch, run, calls)
 
 
 def _take_turns(entries: list[Entry], bench: Bench, row: Row) -> None:

@@ -107,7 +107,7 @@ class Program:
         scope: dict[str, Any] = {f"f{number}": function for number, function in enumerate(functions)}
         lines = [f"s{number} = f{number}({', '.join(step.inputs)})" for number, step in enumerate(self.steps)]
         body = "\n    ".join([*lines, f"return s{len(lines) - 1}"])
-        # Written out, so that a library that traces Python sees calls alone and no loop over steps.
+        # Unrolled, so that a library that traces Python sees calls alone and no loop over steps.
         exec(f"def run({', '.join(names)}):\n    {body}", scope)
         return scope["run"]
 

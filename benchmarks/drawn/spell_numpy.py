@@ -336,9 +336,9 @@ def _jax_attention(jax: Any, a: Mapping[str, Any]) -> Function:
     def run(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         if a["causal"] and q.shape[2] != k.shape[2]:
             raise NotImplementedError("only square causal masks are spelled")
-        turned = [jax.numpy.swapaxes(part, 1, 2) for part in (q, k, v)]
+        swapped = [jax.numpy.swapaxes(part, 1, 2) for part in (q, k, v)]
         more = {} if mask is None else {"bias" if mask.dtype.kind != "b" else "mask": mask[None, None]}
-        made = jax.nn.dot_product_attention(*turned, scale=a["scale"], is_causal=a["causal"], **more)
+        made = jax.nn.dot_product_attention(*swapped, scale=a["scale"], is_causal=a["causal"], **more)
         return jax.numpy.swapaxes(made, 1, 2)
 
     return run

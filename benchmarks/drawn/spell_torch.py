@@ -391,12 +391,12 @@ def _slice(torch: Any, attributes: Mapping[str, Any]) -> Function:
     parts = list(zip(attributes["start"], attributes["stop"], attributes["step"], strict=True))
 
     def run(x: Any) -> Any:
-        turned = [axis for axis, (_, _, step) in enumerate(parts) if step < 0]
+        flipped = [axis for axis, (_, _, step) in enumerate(parts) if step < 0]
         cut = tuple(
             slice(start, stop, step) if step > 0 else slice(size - 1 - start, size - 1 - stop, -step)
             for size, (start, stop, step) in zip(x.shape, parts, strict=True)
         )
-        return (x.flip(turned) if turned else x)[cut]
+        return (x.flip(flipped) if flipped else x)[cut]
 
     return run
 

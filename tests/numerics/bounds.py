@@ -161,13 +161,18 @@ def _normalised(asked: Asked) -> Array:
     return error
 
 
+def _weight(asked: Asked) -> Array | None:
+    """The relative error of a weight of a value: of its score, and of the chains over keys; None without keys."""
+    score = _score(asked)
+    return None if score is None else 4 * score + asked.eps * asked.sides * (asked.arrays[1].shape[2] + 2 * EXP + 16)
+
+
 def _attention(asked: Asked) -> Array:
     """Scores are chains over the head dim; a score's error is a relative one of its share; then a chain over keys."""
-    score = _score(asked)
-    if score is None:
+    relative = _weight(asked)
+    if relative is None:
         return np.zeros(asked.exact.shape)
     q, k, v, *rest = asked.arrays
-    relative = 4 * score + asked.eps * asked.sides * (k.shape[2] + 2 * EXP + 16)
     if asked.place == 1:
         # a relative error of the sum is one of its logarithm
         return (relative + asked.eps * asked.sides * 4)[..., 0] + asked.eps * asked.sides * 4 * np.abs(asked.exact)
@@ -176,13 +181,10 @@ def _attention(asked: Asked) -> Array:
 
 def _parts(asked: Asked) -> Array:
     """As of attention; a maximum is an integer, which is found exactly but for scores within their error of one."""
-    score = _score(asked)
-    if score is None:
+    relative = _weight(asked)
+    if relative is None or asked.place == 1:
         return np.zeros(asked.exact.shape)
     q, k, v, *rest = asked.arrays
-    relative = 4 * score + asked.eps * asked.sides * (k.shape[2] + 2 * EXP + 16)
-    if asked.place == 1:
-        return np.zeros(asked.exact.shape)
     return (relative if asked.place == 0 else relative[..., 0]) * np.abs(asked.again(q, k, np.abs(v), *rest))
 
 
