@@ -26,6 +26,9 @@ BYTECODE = None if OWN_CACHE is None else f"{OWN_CACHE}-bytecode"
 
 NO_COMPILERS = hide_compilers()
 
+FINISHED: list[int] = []
+"""One entry for each test that this process has run."""
+
 settings.register_profile(
     "ci", derandomize=True, max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -72,6 +75,17 @@ def pytest_unconfigure() -> None:
     for folder in (NO_COMPILERS, OWN_CACHE, BYTECODE):
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_runtest_logfinish() -> None:
+    """Every fifty tests, leave what outlived them out of later collections too.
+
+    Caches and registries grow over a run, and a test that collects garbage itself would go over all of them.
+    """
+    FINISHED.append(1)
+    if len(FINISHED) % 50 == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture

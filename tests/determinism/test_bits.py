@@ -39,10 +39,13 @@ def choices(name: str) -> dict[str, set[Any]]:
 
 
 def schedules(name: str) -> Iterator[dict[str, Any]]:
-    """Options over the schedule space of a program: each choice by itself, then several at once."""
+    """Options over the schedule space of a program: each choice by itself, then several at once.
+
+    Of a gradient, which has many kernels, the last candidate of each choice; its kernels' others are the function's.
+    """
     knobs = choices(name)
     for knob, candidates in sorted(knobs.items()):
-        for value in sorted(candidates):
+        for value in sorted(candidates)[-1 if name.startswith("gradient") else 0 :]:
             yield {"overrides": {knob: value}}
     rng = np.random.default_rng(3)
     for _ in range(3):

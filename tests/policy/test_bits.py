@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tessera.ir.graph.ops import REGISTRY
 from tests.numerics.bounds import BOUNDS
 from tests.policy.programs import OTHERS, POLICIES, Program, random_program
 
-PROGRAMS = 500
+PROGRAMS = int(os.environ.get("POLICY_PROGRAMS", "220"))
 """Ten thousand are recorded: `tests/trials/ten_thousand.py`."""
 BATCH = 5
 """Programs that are compiled together: of more, those that round at random become one large kernel."""
@@ -78,7 +79,7 @@ def test_programs_are_of_all_policies_and_ops() -> None:
     programs = [random_program(seed) for seed in (*range(len(POLICIES)), *SEEDS)]
     assert len(programs) == PROGRAMS
     for policy in POLICIES:
-        assert sum(program.policy == policy for program in programs) >= 20
+        assert sum(program.policy == policy for program in programs) >= 8
     names = {step[0] for program in programs for step in program.steps}
     assert names >= set(OTHERS)
     assert len(names) >= 25

@@ -122,6 +122,7 @@ PROSE: dict[str, str] = {
     r"\bcalled with other arguments\b": "missing argument, unexpected argument",
     r"\bas (it|they) (lies?|stands?)\b": "in its memory order, unchanged",
 }
+ANY_PROSE = re.compile("|".join(f"(?:{pattern})" for pattern in PROSE), re.IGNORECASE)
 EXEMPT = re.compile(
     r"constant[- ]fold|fold(s|ed|ing)? (of )?(a )?constant|constants are folded|most of their scalars are constants"
     r"|fold[-_]constants|random\.fold|fold_in|#fold|^## fold|fold\(key|\"fold\""
@@ -203,6 +204,8 @@ def prose_of(text: str) -> Iterator[tuple[int, str]]:
 def prose_findings(file: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Finding]:
     """Phrases that have a standard term."""
     for number, line in lines:
+        if ANY_PROSE.search(line) is None:
+            continue
         for pattern, instead in PROSE.items():
             match = re.search(pattern, line, re.IGNORECASE)
             if match and not EXEMPT.search(line):
@@ -220,7 +223,8 @@ def findings(paths: list[Path]) -> Iterator[Finding]:
                 tree = ast.parse(text)
                 yield from name_findings(file, tree)
                 yield from participle_findings(file, tree)
-                yield from prose_findings(file, prose_of(text))
+                if ANY_PROSE.search(text):  # else there is nothing to cut into tokens for
+                    yield from prose_findings(file, prose_of(text))
             elif file.suffix == ".md":
                 yield from prose_findings(file, iter(enumerate(file.read_text(encoding="utf-8").splitlines(), 1)))
 

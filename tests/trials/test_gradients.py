@@ -11,7 +11,7 @@ from tessera.ir.graph.transforms.tape_builder import load_rule
 from tests.fuzz.differentiable import DEPTH, differentiable_program
 from tests.trials import gradients
 
-PROGRAMS, BATCH = 20, 5
+PROGRAMS, BATCH = 10, 5
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ def test_gradients_agree(first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["jvp", "vmap", "second"])
 def test_other_derivatives_agree(mode: str) -> None:
-    assert gradients.run(mode, range(30, 33))["failures"] == []
+    assert gradients.run(mode, range(30, 32))["failures"] == []
 
 
 def test_programs_are_deep_and_of_many_kinds() -> None:
