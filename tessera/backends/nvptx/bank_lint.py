@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from xdsl.ir import OpResult, SSAValue
 
-from tessera.backends.nvptx.emit_access import WIDEST, group_of, is_transposing
+from tessera.backends.nvptx.access_groups import WIDEST, group_of, is_transposing, transposed_layout
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
 from tessera.backends.nvptx.register_estimate import Resources, resources_of
@@ -211,7 +211,8 @@ def _of_access(kernel: KernelOp, op: LoadOp | StoreOp) -> Iterator[SharedAccess]
     now = scratch.swizzle if isinstance(scratch, ScratchOp) and is_shared else 0
     layout = _layout(kernel, _block(op))
     if isinstance(op, LoadOp) and not now and is_transposing(op, layout):
-        yield from _transposing(op, transposed_load_wavefronts(layout, _bytes(_block(op))))
+        read = transposed_layout(op, layout)
+        yield from _transposing(op, transposed_load_wavefronts(layout, _bytes(_block(op)), read))
     elif is_shared and _is_known(op):
         wavefronts = _access_wavefronts(kernel, op, now)
         yield SharedAccess(
@@ -269,8 +270,11 @@ def _transposing(op: SpecOp, wavefronts: tuple[Wavefronts, Wavefronts]) -> Itera
     yield SharedAccess(op, "read transposed", wavefronts[1])
 
 
-def transposed_load_wavefronts(layout: Layout, size: int) -> tuple[Wavefronts, Wavefronts]:
-    """What it costs to transpose a tile as it is loaded: writes along its first axis, and reads along its last."""
+def transposed_load_wavefronts(layout: Layout, size: int, read: Layout) -> tuple[Wavefronts, Wavefronts]:
+    """What it costs to transpose a tile as it is loaded: writes along its first axis, and reads along its last.
+
+    `read` says which thread loads which elements.
+    """
     rows, columns = layout.shape
     skew = skew_of(columns, rows, layout.vector, size)
 
@@ -281,7 +285,7 @@ def transposed_load_wavefronts(layout: Layout, size: int) -> tuple[Wavefronts, W
         column, row = divmod(element, rows)
         return address(row, column)
 
-    written = _worst(Layout((columns, rows), layout.threads), 1, size, write_address)
+    written = _worst(read, read.vector, read.vector * size, write_address)
     return written, _worst(layout, 1, size, lambda element: address(*divmod(element, columns)))
 
 

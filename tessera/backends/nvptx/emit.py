@@ -13,6 +13,7 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_values, row_matrix, values
+from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
 from tessera.backends.nvptx.approximate_functions import Bound, find_exp_bounds
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.row_matrix import RowMatrices, lane_of
@@ -113,8 +114,8 @@ class Emitter:
                 if isinstance(value.type, VectorAttr):
                     layout, _ = self.layout(value)
                     self.at(layout)
-                    if isinstance(part, LoadOp) and len(layout.shape) == 2:
-                        self.at(emit_access.transposed_layout(layout))
+                    if isinstance(part, LoadOp) and is_transposing(part, layout):
+                        self.at(transposed_layout(part, layout))
                     if layout.size_of_line:
                         self.at(layout.line)
                         self.at(layout.single)

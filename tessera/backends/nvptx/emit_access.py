@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.backends.nvptx import values
+from tessera.backends.nvptx.access_groups import WIDEST, group_of, is_transposing, transposed_layout
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
 from tessera.backends.nvptx.row_plan import BY_MATRIX
 from tessera.backends.nvptx.row_prefetch import StaticPrefetch, is_constant, to_staged
@@ -23,8 +24,6 @@ from tessera.types.dtype import DType
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
 
-WIDEST = 16
-"""Bytes that one thread moves in one instruction."""
 LINE, PAIR = 128, "<2 x i32>"
 """Bytes of a line of L2, and what a thread of a kernel over columns reads at a time."""
 MANY = 32
@@ -36,31 +35,6 @@ def split_terms(dim: Dim, moving: AbstractSet[str]) -> tuple[Dim, Dim]:
     with_names = [(term, bool(Dim((term,)).symbols & moving)) for term in dim.terms]
     fixed, varying = (tuple(term for term, moves in with_names if moves is which) for which in (False, True))
     return Dim(fixed), Dim(varying)
-
-
-def group_of(op: LoadOp | StoreOp, layout: Layout, size: int, swizzle: int) -> int:
-    """Neighbours that one instruction moves: those of a thread that are contiguous, aligned, and share a mask."""
-    last = op.axes[-1] if op.axes else ""
-    is_guarded = last in op.guarded or any(last in bound.symbols for bound in op.bounds)
-    if not op.axes or _has_index_tiles(op) or op.windows or is_guarded:
-        return 1
-    if op.pattern == "uniform":
-        return layout.vector
-    most = min(op.align, WIDEST, swizzle or WIDEST) if op.pattern == "contiguous" else 1
-    return max(1, min(layout.vector, most // size))
-
-
-def _has_index_tiles(op: LoadOp | StoreOp) -> bool:
-    """Whether elements are found by indices in tiles, which have no names among the coordinates."""
-    return len(op.at) != len(op.coords)
-
-
-def is_transposing(op: LoadOp, layout: Layout) -> bool:
-    """Whether a load is contiguous in the first of two axes, and not in the last: it transposes in shared memory."""
-    if len(op.axes) != 2 or _has_index_tiles(op) or op.pattern != "strided" or layout.threads <= 1:
-        return False
-    along = op.offset.coefficient(op.axes[0])
-    return along is not None and along[0].value == 1 and layout.size % layout.threads == 0 and min(layout.shape) > 1
 
 
 @dataclass
@@ -189,16 +163,13 @@ def _load(access: Access, is_invariant: bool) -> Tile:
     return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
 
 
-def transposed_layout(layout: Layout) -> Layout:
-    """Which thread reads which element of a tile along its first axis."""
-    return Layout(layout.shape[::-1], layout.threads)
-
-
 def _load_transposed(access: Access, is_invariant: bool) -> Tile:
     """A tile read along its first axis, then exchanged through shared memory with those who have it along the last."""
     emitter, f, dtype = access.emitter, access.f, access.dtype
     rows, columns = access.layout.shape
-    transposed = transposed_layout(access.layout)
+    assert isinstance(access.op, LoadOp)
+    transposed = transposed_layout(access.op, access.layout)
+    group = transposed.vector
     first, last = access.op.axes
     element = values.memory_type(dtype)
     vector = access.layout.vector
@@ -210,11 +181,13 @@ def _load_transposed(access: Access, is_invariant: bool) -> Tile:
         return f.gep(start, f.add(f.add(f.mul(column, rows), free), row), element)
 
     read = replace(access, layout=transposed, swapped=(last, first))
-    loaded = [_load_group(read, register, 1, is_invariant)[0] for register in range(transposed.registers)]
+    registers = range(0, transposed.registers, group)
+    loaded = [_load_group(read, register, group, is_invariant) for register in registers]
     emitter.wait()
-    for register, value in enumerate(loaded):
+    for register, parts in zip(registers, loaded, strict=True):
         column, row = emitter.at(transposed).coordinates(register)
-        f.store(values.to_memory(f, value, dtype), address(row, column))
+        whole = values.pack(f, [values.to_memory(f, part, dtype) for part in parts])
+        f.store(whole, address(row, column), align=min(group * bytes_of(element), WIDEST))
     emitter.wait()
     found: list[Value] = []
     for register in range(access.layout.registers):

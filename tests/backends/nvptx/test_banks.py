@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,14 @@ from tessera.backends.nvptx.bank_lint import (
     transpose_wavefronts,
     transposed_load_wavefronts,
 )
-from tessera.backends.nvptx.layout import Layout, Spacing
+from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
+from tessera.ir.schedule.kinds.map import transposed_tile
 from tessera.ir.target.ops.blocks import SWIZZLES, swizzle_index, why_not_swizzled
+from tessera.types.dim import Dim
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.backends.nvptx.matrices import causal, full, layer, matrix_of, nn, nt, tn, wide
 from tests.oracles.nvptx_backend import NvptxBackend
@@ -148,10 +151,12 @@ def test_the_fix_fixes() -> None:
 
 def test_whole_tiles_that_are_transposed_pass_through_rows_that_lie_apart() -> None:
     """Reads across whole tiles are made along the rows, and exchanged with padding between lines."""
-    for vector in (1, 2, 4):
-        for dtype in (1, 2, 4, 8):
-            layout = Layout((64, 64), 256, vector)
-            assert [one.degree for one in transposed_load_wavefronts(layout, dtype)] == [1, 1], (vector, dtype)
+    for vector, size in itertools.product((1, 2, 4, 8, 16), (1, 2, 4, 8)):
+        shape = transposed_tile(Dim.symbol("M"), Dim.symbol("N"), size)
+        layout = Layout(shape, 256, min(vector, 16 // size))
+        skew = skew_of(shape[1], shape[0], layout.vector, size)
+        read = Layout(shape[::-1], 256, min(16 // size, skew & -skew))
+        assert [one.degree for one in transposed_load_wavefronts(layout, size, read)] == [1, 1], (vector, size)
 
 
 def test_what_is_foreseen_is_what_a_profiler_counted() -> None:

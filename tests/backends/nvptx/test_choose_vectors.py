@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tessera.backends.nvptx.access_groups import group_of
+from tessera.backends.nvptx.layout import Layout
 from tessera.backends.nvptx.passes.choose_vectors import ChooseVectors
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.dialect_of import load_dialects
@@ -61,12 +63,12 @@ def alignments(found: KernelOp) -> list[int]:
         ("f32", 0, 1),
         ("f64", 16, 2),
         ("bf16", 16, 8),
-        ("i8", 16, 8),
+        ("i8", 16, 16),
         ("i8", 8, 8),
     ],
 )
 def test_a_thread_has_what_one_access_moves(dtype: str, align: int, wanted: int) -> None:
-    """16 bytes where rows begin at multiples of that, and 8 elements at most."""
+    """16 bytes where rows begin at multiples of that."""
     width = {"f64": 8, "f32": 4, "bf16": 2, "i8": 1}[dtype]
     found = kernel(dtype=dtype, align=align)
     assert found.vector == wanted
@@ -97,6 +99,30 @@ def test_single_elements_and_strides_ask_for_no_neighbours() -> None:
     one = access("load", "%s", axes="[]", offset="3*p").replace("BLOCK", "!ttarget.vector<[], DTYPE>")
     assert kernel(one, access("load", "%v"), access("store", "%v")).vector == 4
     assert kernel(one).vector == 8
+
+
+@pytest.mark.parametrize(
+    ("bound", "more", "vector"),
+    [
+        ("1000", "", 4),
+        ("1002", "", 2),
+        ("1001", "", 1),
+        ("8*p", "", 4),
+        ("p", "", 1),
+        ("i", "", 1),
+        ("1000", ", windows = [i, 500]", 4),
+        ("1000", ", windows = [i + -2, 500]", 2),
+        ("1000", ", windows = [2*i, 500]", 1),
+        ("1000", ", windows = [p, 7]", 4),
+    ],
+)
+def test_neighbours_that_a_bound_does_not_cut_apart_share_a_mask(bound: str, more: str, vector: int) -> None:
+    guards = f'["i"], bounds = [{bound}]{more}'
+    found = kernel(access("load", "%v", guarded=guards), access("store", "%v", guarded=guards))
+    assert found.vector == vector
+    load = next(op for op in found.walk() if isinstance(op, LoadOp))
+    assert group_of(load, Layout((32,), 8, 4), 4, 0) == vector
+    assert alignments(found) == [16, 16]
 
 
 def test_a_store_limits_as_a_load_does() -> None:

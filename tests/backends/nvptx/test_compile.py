@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
-from tessera.compiler.compile import compile_tape
+from tessera.compiler.compile import compile_tape, lower
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import CodegenError, FeatureError, OverrideError
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.pipeline import check_kernels
@@ -94,6 +98,35 @@ def test_a_transpose_goes_through_shared_memory() -> None:
     (ptx,) = ptx_of("transpose")
     assert "st.shared" in ptx
     assert "bar.sync" in ptx
+
+
+One, Two = Callable[[Any], Any], Callable[[Any, Any], Any]
+
+
+def moves_of(function: One | Two, *arrays: Any) -> list[str]:
+    """The loads and stores of global memory in the last kernel of a program."""
+    tape = ts.jit(function).trace(*arrays).tape
+    texts = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).texts
+    ptx = compile_texts(texts[-1:], NvptxBackend(GPUS["sm_90a"]).code_target)[0].decode()
+    return re.findall(r"(?:ld|st)\.global\S*", ptx)
+
+
+def test_rows_that_indices_name_are_read_in_vectors() -> None:
+    table, rows = np.zeros((50, 1000), ml_dtypes.bfloat16), np.zeros(9, np.int32)
+
+    def take(axis: int) -> Two:
+        return lambda t, i: ts.ops.take(t, i, axis)
+
+    found = moves_of(take(0), table, rows)
+    assert set(found) == {"ld.global.nc.b64", "ld.global.nc.v4.b32", "st.global.v4.b32"}
+    # Columns that indices name are not contiguous.
+    assert "ld.global.nc.b16" in moves_of(take(1), table, rows)
+
+
+def test_a_transpose_reads_and_writes_vectors() -> None:
+    last: One = lambda x: ts.ops.permute(x, (0, 2, 3, 1)) + 0  # noqa: E731
+    found = moves_of(last, np.zeros((2, 64, 8, 10), ml_dtypes.bfloat16))
+    assert set(found) == {"ld.global.nc.v4.b32", "st.global.v4.b32"}
 
 
 def test_reductions_of_a_row_are_shuffles() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.row_plan import ALIGNED, MOST_NEIGHBOURS
+from tessera.backends.nvptx.access_groups import MOST, known_alignment, run_of
+from tessera.backends.nvptx.row_plan import MOST_NEIGHBOURS
 from tessera.backends.nvptx.text import WARP
 from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.types import shaped_type
-from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of
-from tessera.ir.target.typed_ops import ArgReduceOp, KernelOp, LoadOp, ReduceOp, StoreOp
+from tessera.ir.target.typed_ops import ArgReduceOp, KernelOp, LoadOp, ReduceOp, StoreOp, TailOp
 
-MOST = 8
-"""Neighbours that one thread has at most: 16 bytes of two-byte elements, the widest access of the machine."""
+WIDEST_OF_PAIRS = 8
+"""Neighbours that one thread has at most, unless all elements are bytes: the widest access, of two-byte elements."""
+_CONTROL = ("kernel", "programs", "loop", "tail", "yield", "return")
+_MEMORY = ("index", "load", "store", "fetch")
+_VALUES = ("elementwise", "select", "cast", "bitcast", "round", "constant", "coordinate", "clip", "broadcast")
 
 
 class ChooseVectors(Pass):
@@ -39,23 +42,27 @@ class ChooseVectors(Pass):
 def align_accesses(kernel: KernelOp) -> None:
     """Write down how far each access is known to be aligned."""
     for op in kernel.walk():
-        if not isinstance(op, LoadOp | StoreOp):
-            continue
-        item = shaped_type(op.buffer).dtype.bytes
-        multiples = dict(zip(op.coords, map(index_multiple, op.at), strict=False))
-        steps = multiple_of(op.offset, {**multiples, **dict.fromkeys(op.axes[:-1], 1)})
-        start = buffer_alignment(op.buffer)
-        known = gcd(gcd(start, item * steps) if steps else start, ALIGNED)
-        op.align = max(item, known & -known)
+        if isinstance(op, LoadOp | StoreOp):
+            op.align = known_alignment(op)
 
 
 def choose_vector(kernel: KernelOp) -> int:
     """Neighbours that one thread has: as many as one instruction moves, and the most of all where none can."""
-    found = MOST
-    for op in kernel.walk():
-        if isinstance(op, LoadOp | StoreOp) and op.axes and op.pattern == "contiguous":
+    accesses = [op for op in kernel.walk() if isinstance(op, LoadOp | StoreOp) and op.axes]
+    widths = {shaped_type(op.buffer).dtype.bytes for op in accesses}
+    found = MOST if widths == {1} and is_elementwise(kernel) else WIDEST_OF_PAIRS
+    for op in accesses:
+        run = run_of(op)
+        if op.pattern == "contiguous" or run > 1:
             found = min(found, max(1, op.align // shaped_type(op.buffer).dtype.bytes))
+        if op.pattern == "contiguous" and is_elementwise(kernel) and not isinstance(op.parent_op(), TailOp):
+            found = min(found, run)
     return min(found, _neighbours_of_reduced_rows(kernel))
+
+
+def is_elementwise(kernel: KernelOp) -> bool:
+    """Whether a kernel computes each element from those at its own index: any number of neighbours does as well."""
+    return all(op.name.removeprefix("ttarget.") in (*_CONTROL, *_MEMORY, *_VALUES) for op in kernel.walk())
 
 
 def _neighbours_of_reduced_rows(kernel: KernelOp) -> int:

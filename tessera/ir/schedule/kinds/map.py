@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.base.index_maps import IndexMap, linear
+from tessera.ir.base.index_maps import IndexMap, linear, simplify
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
@@ -28,8 +28,8 @@ from tessera.types.machine import Machine
 BLOCK = 4096
 """Elements of the innermost dim that one program walks: enough to amortize its start."""
 
-TRANSPOSED = (32, 64)
-"""Rows and columns of a tile, where a GPU reads contiguously along one and writes along the other."""
+LINE, SIDE = 128, 64
+"""Bytes of a row of a tile that a GPU transposes, which it reads together, and elements of a column at least."""
 
 ROWS = 2048
 """Elements of a tile of several rows, where the innermost dim is shorter than that."""
@@ -43,8 +43,28 @@ def small_rows(extents: Sequence[Dim], machine: Machine) -> tuple[int, int] | No
     inner = extents[-1].value if extents else None
     if not machine.is_gpu or len(extents) < 2 or inner is None or not 1 < inner <= ROWS // 2:
         return None
-    columns = 1 << (inner - 1).bit_length()
+    columns = cover(inner)
     return ROWS // columns, columns
+
+
+def transposed_tile(rows: Dim, columns: Dim, size: int) -> tuple[int, int]:
+    """Rows and columns of a tile that a GPU transposes, of elements of `size` bytes.
+
+    It reads along the rows' dim, and writes along the columns'. Of a shorter dim it has all, and more of the other.
+    """
+    most = LINE // size, max(LINE // size, SIDE)
+    covers = [
+        side if dim.value is None else min(side, cover(dim.value))
+        for dim, side in zip((rows, columns), most, strict=True)
+    ]
+    if covers[1] < most[1]:
+        return most[0] * most[1] // covers[1], covers[1]
+    return covers[0], most[0] * most[1] // covers[0]
+
+
+def cover(size: int) -> int:
+    """The smallest power of two that is no less."""
+    return 1 << (size - 1).bit_length()
 
 
 def map_tiles(machine: Machine) -> tuple[int, ...]:
@@ -76,7 +96,9 @@ def emit_map(request: Request) -> SpecOp:
         return emit({}, by_blocks=False)
     across = _strided_axis(addresses, names, walk)
     if across is not None and request.machine.is_gpu:
-        return emit({walk.names[across]: TRANSPOSED[0], walk.names[-1]: TRANSPOSED[1]}, by_blocks=False)
+        size = max(type.dtype.bytes for type in request.arguments)
+        tile = transposed_tile(walk.extents[across], walk.extents[-1], size)
+        return emit(dict(zip((walk.names[across], walk.names[-1]), tile, strict=True)), by_blocks=False)
     if across is not None and _fits_registers(request, walk.extents[across]):
         # Squares of lanes are loaded along the dim that is contiguous, and transposed in registers.
         return emit(dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes), by_blocks=True)
@@ -91,7 +113,8 @@ def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) ->
     """The dim of the walk, not the last, in which some access is contiguous that is strided in the last."""
     where = dict(zip(names, walk.at(), strict=True))
     for address in addresses:
-        linear_in = [address.substitute(where).coefficient(name) for name in walk.names]
+        here = simplify(address.substitute(where))
+        linear_in = [here.coefficient(name) for name in walk.names]
         steps = [None if found is None else found[0].value for found in linear_in]
         if steps[-1] not in (0, 1) and linear_in[-1] is not None and 1 in steps[:-1]:
             return steps.index(1)
