@@ -21,7 +21,8 @@ class MatrixInstruction:
     """One matrix multiply-accumulate instruction: its rows, the columns it may have, and the bytes of K it takes.
 
     `rounds` are the formats that its operands can be rounded to while they are copied to shared memory, `blocks` the
-    candidates (BM, BN, BK) for the blocks of a contraction, in order of preference.
+    candidates (BM, BN, BK) for the blocks of a contraction, in order of preference. One that `computes` takes an A
+    operand from registers, where threads compute it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class MatrixInstruction:
     k_bytes: int = 32
     rounds: tuple[str, ...] = ()
     blocks: tuple[tuple[int, int, int], ...] = ()
+    computes: bool = False
 
     def problem(self, given: Sequence[int], sizes: Sequence[int]) -> str:
         """What is wrong with rows, columns and K as given for a dot of M x N x K; empty where nothing is."""

@@ -112,6 +112,10 @@ def _neighbours(x: Any) -> Any:
     return _looking(x)
 
 
+def _widened(x: Any, w: Any) -> Any:
+    return ts.ops.exp(x.cast(ts.f32)).cast(ts.bf16) @ w.cast(ts.bf16).T
+
+
 def _causal(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v, causal=True)
 
@@ -132,6 +136,7 @@ PROGRAMS: dict[str, Program] = {
     "product": Program(_product, ((256, 192), (512, 192)), BF16, (*BOTH, "sm_80", "sm_100a")),
     "large_product": Program(_product, ((8192, 4096), (8192, 4096)), BF16, ("cuda",)),
     "eighths": Program(_product, ((8192, 4096), (8192, 4096)), ml_dtypes.float8_e4m3fn, ("cuda",)),
+    "widened": Program(_widened, ((8, 256), (64, 256)), np.int8, ("cuda",)),
     "layer": Program(_layer, ((256, 192), (192, 512), (512,)), BF16),
     "causal": Program(_causal, ((1, 1, 256, 128), (1, 1, 256, 128), (1, 1, 256, 128)), BF16),
 }

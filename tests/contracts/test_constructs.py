@@ -37,7 +37,7 @@ def test_an_op_is_in_a_test_that_runs_passes() -> None:
 NOT_REFUSED = {
     *("tsched.while", "tsched.constant", "tsched.guard", "tsched.collective", "tsched.materialize"),
     *("ttarget.barrier", "ttarget.block_dot", "ttarget.commit_copies", "ttarget.copy_async", "ttarget.fetch"),
-    *("ttarget.fragment_store", "ttarget.grow_rows", "ttarget.join_rows", "ttarget.mma_sync", "ttarget.pack"),
+    *("ttarget.grow_rows", "ttarget.join_rows", "ttarget.mma_sync"),
     *("ttarget.partial_rows", "ttarget.pingpong", "ttarget.reduce_rows", "ttarget.scratch", "ttarget.sort"),
     *("ttarget.stage_after", "ttarget.store_rows", "ttarget.tensor_alloc", "ttarget.tensor_commit"),
     *("ttarget.tensor_dealloc", "ttarget.tensor_kernel", "ttarget.tensor_load", "ttarget.tensor_mma"),

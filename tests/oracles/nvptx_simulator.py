@@ -531,5 +531,11 @@ class _Role(Tiles):
             total = multiply(op, total, here[0], here[1], rows)
         return [total]
 
+    def on_fragment_read(self, op: SpecOp) -> list[Any]:
+        held, at = self.of(op.operands)
+        tile = held[at % len(held)]
+        tile = tile if op.value("major") == "k" else tile.T
+        return [tile[self.rows(len(tile))].copy()]
+
     def on_pack(self, op: SpecOp) -> list[Any]:
         return self.of(op.operands)

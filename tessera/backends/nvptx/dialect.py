@@ -17,6 +17,7 @@ _MOVES = {
     "ttarget.store_rows": (Move("register", "shared"), Move("shared", "register"), Move("register", "global")),
     "ttarget.mma_sync": (Move("shared", "register", "ldmatrix"),),
     "ttarget.fragment_load": (Move("global", "register"),),
+    "ttarget.fragment_read": (Move("shared", "register"),),
     "ttarget.fragment_store": (Move("register", "global"),),
     "ttarget.tensor_mma": (Move("shared", "tmem", "tcgen05"),),
     "ttarget.tensor_load": (Move("tmem", "register", "tcgen05"),),

@@ -21,7 +21,7 @@ from tessera.types.machine import BulkCopy, HostLink, Machine, MatrixInstruction
 
 MMA_SYNC_INSTRUCTION = MatrixInstruction("mma.sync", 16, range(8, 9), blocks=MMA_SYNC_BLOCKS)
 WGMMA_INSTRUCTION = MatrixInstruction(
-    "wgmma", 64, range(8, 257, 8), rounds=("tf32",), blocks=(*WGMMA_BLOCKS, *PLAIN_BLOCKS)
+    "wgmma", 64, range(8, 257, 8), rounds=("tf32",), blocks=(*WGMMA_BLOCKS, *PLAIN_BLOCKS), computes=True
 )
 TCGEN05_INSTRUCTION = MatrixInstruction("tcgen05", 128, range(16, 257, 16), blocks=TCGEN05_BLOCKS)
 INSTRUCTIONS = {one.name: one for one in (TCGEN05_INSTRUCTION, WGMMA_INSTRUCTION, MMA_SYNC_INSTRUCTION)}
@@ -231,7 +231,8 @@ class TensorCores:
     `groups` takes the rows of all dots and the columns of each; there are `most` of them. `rounded` is what they
     multiply where a program has rounded its f32 to tf32. `features` are those that a kernel for them cannot be without;
     `trims` says that rows which are not there need no copying, `sends` that TMA stores results, `cuts` that it leaves
-    out rows of a B operand from an index on that a program computes, or reads from memory. `lines` are the bytes of
+    out rows of a B operand from an index on that a program computes, or reads from memory, `computes` that threads read
+    copied tiles to compute an A operand from them. `lines` are the bytes of
     rows in shared memory that there are swizzles for, the widest first.
     """
 
@@ -244,6 +245,7 @@ class TensorCores:
     trims: bool = False
     sends: bool = False
     cuts: bool = False
+    computes: bool = False
     lines: tuple[int, ...] = (SPAN,)
 
     @property
@@ -303,6 +305,7 @@ WGMMA = TensorCores(
     trims=True,
     sends=True,
     cuts=True,
+    computes=True,
     lines=SPANS,
 )
 """Those of Hopper."""

@@ -61,6 +61,11 @@ class FragmentLoadOp(SpecOp):
     windows: tuple[Dim, ...]
     pad: Any
 
+class FragmentReadOp(SpecOp):
+    tile: SSAValue
+    cursor: SSAValue
+    major: str
+
 class FragmentStoreOp(SpecOp):
     tile: SSAValue
     buffer: SSAValue
@@ -174,6 +179,7 @@ class StepsOp(SpecOp):
     carried: Sequence[SSAValue]
     step: int
     is_nonempty: bool
+    copies: int
 
 class StoreRowsOp(SpecOp):
     fragment: SSAValue

@@ -48,6 +48,7 @@ KNOBS: Mapping[str, str] = {
     "map.tile": "elements of a tile of an elementwise group",
     "row.columns": "columns of a tile of a reduction over rows",
     "contraction.block": "the block (M, N, K) of a contraction",
+    "contraction.computed": "the block of a contraction with an operand that threads compute: its rows first",
     "kernel.block": "the block of a user's kernel whose schedule names none",
     "pipeline.stages": "pipeline stages of a contraction's copies; 0 lets the machine decide",
     "attention.queries": "queries of a block of attention",

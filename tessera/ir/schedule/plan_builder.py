@@ -38,12 +38,14 @@ class PlanBuilder:
         self.guards: Sequence[Guard] = ()
         self.rounded: Policy | None = None
         """The policy of contractions that have none of their own, on machines whose copies round; else None."""
+        self.computes = False
+        """Whether contractions compute operands of one-byte elements where they multiply them."""
         self._functions: list[SpecOp] = []
         self._count = self._collectives = 0
 
     def fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> list[SSAValue]:
         """Build the plan of a tape at the end of a block; its results."""
-        program = Program(tape, self.whole_tiles, self.rounded)
+        program = Program(tape, self.whole_tiles, self.rounded, self.computes)
         writer = _Writer(self, block, program, dict(zip(tape.inputs, inputs, strict=True)))
         grouping = group_tape(program, self.ask, self.rules)
         check_promises(grouping)

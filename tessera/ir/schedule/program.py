@@ -15,6 +15,7 @@ from typing import Any
 
 from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, coordinates, linear
 from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.computed_operands import computed_operand
 from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, operand_reads, producers, spec_of
 from tessera.ir.tile.facets import Contraction, ContractionMaps, Gather, Library, Pointwise, Reduction, View
 from tessera.types.dim import Dim
@@ -46,12 +47,15 @@ class Program:
     records belong to no group; they are repeated in the bodies of all groups that read through them. All others are
     *solid*: each is computed in one group. Where contractions copy `whole_tiles`, they read narrow operands through
     views only if those leave them along single dims of memory; others are materialized first. With `rounded`, the
-    policy of contractions that have none, the copies of a machine round their operands.
+    policy of contractions that have none, the copies of a machine round their operands; where it `computes`, it
+    multiplies what threads compute from one-byte elements.
     """
 
-    def __init__(self, tape: Tape, whole_tiles: bool = False, rounded: Policy | None = None) -> None:
+    def __init__(
+        self, tape: Tape, whole_tiles: bool = False, rounded: Policy | None = None, computes: bool = False
+    ) -> None:
         tape, self._after = remove_barriers(tape)
-        self.tape, self.whole_tiles, self.rounded = tape, whole_tiles, rounded
+        self.tape, self.whole_tiles, self.rounded, self.computes = tape, whole_tiles, rounded, computes
         self.makers: dict[int, int] = {}
         self.free: set[int] = set()
         self._flops: dict[int, int] = {}
@@ -245,10 +249,10 @@ class Program:
         return not all(is_walkable(read.at, self.type(read.value).shape, axes, number == 1) for read in reads)
 
     def _is_eight_bits(self, record: Record, number: int) -> bool:
-        """Whether an operand of a contraction is widened 8-bit floats: tensor cores take it from memory.
+        """Whether an operand of a contraction is widened 8-bit numbers that tensor cores take from memory alone.
 
-        That few rows would rather read their rhs as it is stored does not count: tensor cores accumulate in another
-        order, and the number of rows must not decide over bits.
+        Where threads widen them for tensor cores, those accumulate in the same order: the number of rows does not
+        decide over bits.
         """
         value, is_vector = record.operands[number], self.type(record.results[0]).rank < 2
         maker = self.maker(value)
@@ -258,7 +262,12 @@ class Program:
         if is_vector or maker is None or value not in self.free or not is_widening(self.tape, maker):
             return False
         source, target = self.type(maker.operands[0]).dtype, self.type(value).dtype
-        return source.is_float and source.bytes == 1 and target.is_float and target.bytes == 2
+        is_eight_bits = source.bytes == 1 and not source.is_bool and target.is_float and target.bytes == 2
+        return is_eight_bits and not (self.computes and self._is_widened_by_threads(record, number))
+
+    def _is_widened_by_threads(self, record: Record, number: int) -> bool:
+        found = computed_operand(self.tape, record, lambda maker: maker.results[0] in self.free)
+        return found is not None and found.number == number
 
     def _is_computed(self, value: int) -> bool:
         """Whether a free value is computed numbers, which no memory holds, behind views and conversions."""

@@ -69,6 +69,7 @@ DOT = (of(SharedAttr, 64, 32), of(SharedAttr, 128, 32), *STAGES)
 MEMORY = of(TensorMemoryAttr, 128, 64, dtype=f32)
 MMA = (MEMORY, of(SharedAttr, 128, 32), of(SharedAttr, 64, 32), CURSOR, CURSOR, INDEX, INDEX)
 ROWS = of(RowVectorAttr, 64, dtype=f32)
+BYTES = of(SharedAttr, 64, 128, dtype=i8)
 PARTIAL = of(PartialRowsAttr, 64, dtype=f32)
 
 GOOD: dict[str, Instruction] = {
@@ -89,6 +90,7 @@ GOOD: dict[str, Instruction] = {
     "grow_rows": Instruction(ops.GrowRowsOp, (PARTIAL, ROWS, fragment(64, 128)), (PARTIAL,)),
     "join_rows": Instruction(ops.JoinRowsOp, (PARTIAL,), (ROWS,)),
     "fragment_load": Instruction(ops.FragmentLoadOp, (OUT, INDEX, INDEX), (fragment(64, 128, dtype=bf16),), ACCESS),
+    "fragment_read": Instruction(ops.FragmentReadOp, (BYTES, CURSOR), (fragment(64, 128, dtype=i8),)),
     "fragment_store": Instruction(ops.FragmentStoreOp, (fragment(64, 128, dtype=bf16), OUT, INDEX, INDEX), (), ACCESS),
     # TMA
     "tensor_map": Instruction(ops.TensorMapOp, (OUT,), (TENSOR_MAP,), {"box": (64, 64)}),
@@ -143,6 +145,7 @@ ALSO: list[tuple[str, dict[str | int, Any]]] = [
         ("fragment_load", {"operands": (OUT, INDEX, INDEX), "result": of(kind, 64), "axes": ("m",), "bounds": (K,)})
         for kind in (RowVectorAttr, ColumnVectorAttr)
     ),
+    ("fragment_read", {0: of(SharedAttr, 128, 64, dtype=i8), "major": "mn"}),
     # TMA: ranks and boxes, dims along which copies end, the least tile, the most stages and bytes.
     ("tensor_map", {0: of(BufferAttr, 512), "box": (64,)}),
     ("tensor_map", {0: of(BufferAttr, 2, 2, 2, 8, 512), "box": (1, 1, 1, 256, 64)}),
@@ -258,6 +261,9 @@ BAD: list[tuple[str, dict[str | int, Any], str]] = [
     *((name, {"bounds": (K,)}, "has axes ['m', 'n'] for") for name in ("fragment_load", "copy_async")),
     *((name, {"axes": ("m", "z")}, "has axes ['m', 'z'] for") for name in ("fragment_load", "copy_async")),
     *((name, {"map": (N,)}, "has a map of 1 expressions into") for name in ("fragment_load", "store_rows")),
+    ("fragment_read", {"major": "n"}, "`major` is one of k, mn, got n"),
+    ("fragment_read", {"major": "mn"}, "of elements of one byte"),
+    ("fragment_read", {0: of(SharedAttr, 64, 128)}, "of elements of one byte"),
     ("fragment_load", {0: WIDE}, "moves bf16 and the buffer holds f32"),
     ("fragment_store", {1: WIDE}, "moves bf16 and the buffer holds f32"),
     *((name, {"map": (M, 2 * N)}, "`n` walks m, 2*n") for name in ("copy_async", "store_rows")),

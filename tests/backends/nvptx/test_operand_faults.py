@@ -22,6 +22,7 @@ from tessera.ir.base.verify import verify
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.backends.nvptx.lines import dot
 from tests.backends.nvptx.matrices import BACKEND, causal, full, kernels_of, layer, nn, nt, tn
+from tests.contracts import programs
 from tests.oracles.nvptx_backend import NvptxBackend
 from tests.target.operand_faults import Fault, faults_of
 
@@ -78,6 +79,7 @@ def matrix_kernel(name: str) -> SpecOp:
 def kernels() -> dict[str, SpecOp]:
     """Lowered kernels that together have the instructions, of tensor cores and of threads."""
     found = {name: matrix_kernel(name) for name in MATRIX}
+    found["widened"] = next(one for one in programs.lowered("widened", "cuda").targets if "matrix" in one.name)
     for name in PROGRAMS:
         for number, kernel in enumerate(lowered(name).kernels):
             found[f"{name} {number}"] = BACKEND.lower(kernel)

@@ -539,3 +539,78 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
   })
   ttarget.return
 }
+// -----
+
+// Threads read bytes as they lie: rows of a stage along k are rows of the fragment.
+// CHECK: is not !ttarget.shared_tile<[64, 128], i8> (mn), of elements of one byte
+ttarget.matrix_kernel @wrong(%0: !ttile.buffer<[8, 256], bf16>, %1: !ttile.buffer<[128, 256], i8>, %2: !ttile.buffer<[128, 1, 2, 1], f32>, %3: !ttile.buffer<[8, 128], bf16>) attributes {symbols = [], grid = [1, 2], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 1, shared = 82048} {
+  %4 = ttarget.shared_tile {offset = 0, stages = 8} : () -> !ttarget.shared_tile<[8, 128], bf16>
+  %5 = ttarget.shared_tile {offset = 16384, stages = 8} : () -> !ttarget.shared_tile<[64, 128], i8>
+  %6 = ttarget.ring %4, %5 {offset = 81920, stages = 8} : (!ttarget.shared_tile<[8, 128], bf16>, !ttarget.shared_tile<[64, 128], i8>) -> !ttarget.ring
+  %7 = ttarget.tensor_map %0 {box = [8, 64]} : (!ttile.buffer<[8, 256], bf16>) -> !ttarget.tensor_map
+  %8 = ttarget.tensor_map %1 {box = [64, 128]} : (!ttile.buffer<[128, 256], i8>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %9 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %9 {grid = [1, 2]} ({
+    ^bb0(%10: !ttile.index, %11: !ttile.index, %12: !ttarget.cursor):
+      %13 = ttarget.index %10 {names = ["_m"], expr = 8*_m} : (!ttile.index) -> !ttile.index
+      %14 = ttarget.index %11 {names = ["_n"], expr = 64*_n} : (!ttile.index) -> !ttile.index
+      %15 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %16 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 256} : () -> !ttile.index
+      %18 = ttarget.steps %16, %17, %12 {step = 128} ({
+      ^bb0(%19: !ttile.index, %20: !ttarget.cursor):
+        %21 = ttarget.index %19 {names = ["_k"], expr = ((_k + 128) mod 256)} : (!ttile.index) -> !ttile.index
+        ttarget.acquire %6, %20 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %22 = ttarget.index %13 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %23 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %7, %6, %20, %4, %22, %23 {pieces = 2} : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[8, 128], bf16>, !ttile.index, !ttile.index) -> ()
+        %24 = ttarget.index %14 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %25 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %6, %20, %5, %24, %25 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[64, 128], i8>, !ttile.index, !ttile.index) -> ()
+        %26 = ttarget.advance %6, %20 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %26 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %18 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %27 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %27 {grid = [1, 2]} ({
+    ^bb0(%28: !ttile.index, %29: !ttile.index, %30: !ttarget.cursor):
+      %31 = ttarget.index %28 {names = ["_m"], expr = 8*_m} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.index %29 {names = ["_n"], expr = 64*_n} : (!ttile.index) -> !ttile.index
+      %33 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[64, 8], f32>
+      %34 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %35 = ttarget.fragment_load %2, %32, %34 {coords = ["_n", "_k"], axes = ["_n"], map = [_n, 0, (_k floordiv 128), 0], bounds = [-1]} : (!ttile.buffer<[128, 1, 2, 1], f32>, !ttile.index, !ttile.index) -> !ttarget.row_vector<[64], f32>
+      %36 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %37 = ttarget.index {names = [], expr = 256} : () -> !ttile.index
+      %38 = ttarget.mma_open %33 : (!ttarget.fragment<[64, 8], f32>) -> !ttarget.pending<[64, 8], f32>
+      %39, %40, %41, %42 = ttarget.steps %36, %37, %38, %35, %30, %30 {step = 128, is_nonempty = true, copies = 2} ({
+      ^bb0(%43: !ttile.index, %44: !ttarget.pending<[64, 8], f32>, %45: !ttarget.row_vector<[64], f32>, %46: !ttarget.cursor, %47: !ttarget.cursor):
+        %48 = ttarget.broadcast %45 {axes = [0]} : (!ttarget.row_vector<[64], f32>) -> !ttarget.fragment<[64, 128], f32>
+        %49 = ttarget.index %43 {names = ["_k"], expr = ((_k + 128) mod 256)} : (!ttile.index) -> !ttile.index
+        %50 = ttarget.fragment_load %2, %32, %49 {coords = ["_n", "_k"], axes = ["_n"], map = [_n, 0, (_k floordiv 128), 0], bounds = [-1]} : (!ttile.buffer<[128, 1, 2, 1], f32>, !ttile.index, !ttile.index) -> !ttarget.row_vector<[64], f32>
+        ttarget.await %6, %46 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %51 = ttarget.fragment_read %5, %46 {major = "mn"} : (!ttarget.shared_tile<[64, 128], i8>, !ttarget.cursor) -> !ttarget.fragment<[64, 128], i8>
+        %52 = ttarget.cast %51 : (!ttarget.fragment<[64, 128], i8>) -> !ttarget.fragment<[64, 128], f32>
+        %53 = ttarget.elementwise %52, %48 {fn = "mul"} : (!ttarget.fragment<[64, 128], f32>, !ttarget.fragment<[64, 128], f32>) -> !ttarget.fragment<[64, 128], f32>
+        %54 = ttarget.cast %53 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 128], f32>) -> !ttarget.fragment<[64, 128], bf16>
+        %55 = ttarget.pack %54 : (!ttarget.fragment<[64, 128], bf16>) -> !ttarget.operand<[64, 128], bf16>
+        ttarget.await %6, %46 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %56 = ttarget.mma_issue %44, %55, %4, %46, %46 : (!ttarget.pending<[64, 8], f32>, !ttarget.operand<[64, 128], bf16>, !ttarget.shared_tile<[8, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[64, 8], f32>
+        ttarget.mma_wait {left = 1}
+        ttarget.release %6, %47, %36, %43 : (!ttarget.ring, !ttarget.cursor, !ttile.index, !ttile.index) -> ()
+        %57 = ttarget.advance %6, %46 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %56, %50, %57, %46 : (!ttarget.pending<[64, 8], f32>, !ttarget.row_vector<[64], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 8], f32>, !ttarget.row_vector<[64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 8], f32>, !ttarget.row_vector<[64], f32>, !ttarget.cursor, !ttarget.cursor)
+      %58 = ttarget.mma_wait %39 : (!ttarget.pending<[64, 8], f32>) -> !ttarget.fragment<[64, 8], f32>
+      ttarget.release %6, %42 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %59 = ttarget.cast %58 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 8], f32>) -> !ttarget.fragment<[64, 8], bf16>
+      ttarget.fragment_store %59, %3, %31, %32 {coords = ["_m", "_n"], axes = ["_n", "_m"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 8], bf16>, !ttile.buffer<[8, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      ttarget.yield %41 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}

@@ -44,7 +44,8 @@ class TensorConsumer(RowsOut):
         def write(index: SSAValue, carried: Sequence[SSAValue]) -> list[SSAValue]:
             self.cursors.update(zip(rings, carried, strict=True))
             self.wait_for(dot)
-            operands = [*map(self.operand, dot.operands), *map(self._cursor, dot.operands)]
+            sides = dot.lhs, dot.rhs
+            operands = [*map(self.operand, sides), *map(self._cursor, sides)]
             values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major}
             self.emit("tensor_mma", [self.memory, *operands, limits[0], index], values)
             for at in rings:

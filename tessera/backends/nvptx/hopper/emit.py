@@ -340,10 +340,12 @@ class MatrixEmitter:
         start = self._of(op.operands[2:])
 
         def body(index: Value, carried: list[Value]) -> list[Value]:
-            self.values[block.args[0]] = index
-            self.values.update(zip(block.args[1:], unflat(start, carried), strict=True))
-            self.run_block(block)
-            return flat(self._of(yielded_values(block)))
+            for copy in range(op.copies):
+                self.values[block.args[0]] = f.add(index, copy * op.step) if copy else index
+                self.values.update(zip(block.args[1:], unflat(start, carried), strict=True))
+                self.run_block(block)
+                carried = flat(self._of(yielded_values(block)))
+            return carried
 
         given = flat(start)
         # What the program before left to do goes into the first steps but one, while two dots are in flight.
@@ -355,7 +357,7 @@ class MatrixEmitter:
             given = body(low, given)
             assert self.held is None, "a step waits for the dot of the step before"
             low = f.add(low, op.step)
-        found = f.loop(low, high, op.step, body, given, op.is_nonempty)
+        found = f.loop(low, high, op.step * op.copies, body, given, op.is_nonempty)
         self.values.update(zip(op.results, unflat(start, found), strict=True))
 
     def emit_when(self, op: ops.WhenOp) -> None:

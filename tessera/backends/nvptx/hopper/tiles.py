@@ -15,6 +15,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.nvptx.approximate_functions import is_exact
 from tessera.backends.nvptx.approximate_functions import is_rounded as _is_rounded
 from tessera.backends.nvptx.hopper import fragments as elements
+from tessera.backends.nvptx.hopper.byte_fragments import ByteRegisters, read_fragment
 from tessera.backends.nvptx.hopper.fast_math import (
     FLOORS,
     NARROW,
@@ -243,10 +244,13 @@ class TileOps:
         tile, type = self._tile(op.operands[0]), shaped_type(op.result)
         if tile.dtype is type.dtype:
             return tile  # computed in pairs: rounded already
+        if isinstance(tile, ByteRegisters) and type.dtype.is_float and type.dtype.compute is f32:
+            # Floats of two bytes hold all numbers of one: nothing rounds.
+            return Registers(tile.layout, type.dtype, tile.widen(self.f))
         if is_paired(type.dtype) and tile.dtype.compute.is_float and tile.layout.kind == FRAGMENT:
             made = Registers(tile.layout, type.dtype, tile.floats(self.f))
             return Registers(tile.layout, type.dtype, None, made.pack(self.f))
-        values = [convert.cast(self.f, value, tile.dtype, type.dtype) for value in tile.floats(self.f)]
+        values = map_once(lambda value: convert.cast(self.f, value, tile.dtype, type.dtype), tile.floats(self.f))
         return Registers(tile.layout, type.dtype, values)
 
     def emit_bitcast(self, op: target_ops.BitcastOp) -> Registers:
@@ -326,6 +330,12 @@ class TileOps:
         if is_paired(dtype) and cells.coordinates.layout.kind == FRAGMENT and _is_even(op):
             return elements.load_pairs(cells, dtype)
         return elements.load(cells, dtype, op.pad)
+
+    def emit_fragment_read(self, op: ops.FragmentReadOp) -> Registers:
+        tile, cursor = (self.values[value] for value in op.operands)
+        layout = self.layout(op.results[0].type)
+        address = tile.address(self.f, self.setting.base, cursor.slot)
+        return read_fragment(self.f, tile, address, layout, self.thread(layout.blocks), op.major)
 
     def emit_fragment_store(self, op: ops.FragmentStoreOp) -> None:
         cells = self._cells(op, op.operands[0], 1)

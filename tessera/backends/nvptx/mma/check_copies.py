@@ -95,6 +95,8 @@ class ConsumerCheck:
                 self._issue(op, here | there)
             elif op.name == "ttarget.mma_add":
                 self._add(op, here | there)
+            elif op.name == "ttarget.fragment_read":
+                check_read(op, here | there)
             elif op.name == "ttarget.mma_wait":
                 left = op.value("left")
                 self.flying = self.flying[-left:] if left else []
@@ -166,6 +168,13 @@ class ConsumerCheck:
                 "a consumer waits in order and does not let the other one go on, which would wait for ever"
             )
         return owed
+
+
+def check_read(op: SpecOp, there: set[Stage]) -> None:
+    """Fails where threads read a stage that nobody waited for."""
+    tile, cursor = op.operands
+    if not any(has_tile(ring, tile) and at is cursor for ring, at in there):
+        op.fail("threads read a stage that nobody waited for", "put a `ttarget.await` before it")
 
 
 def owner_of(value: SSAValue) -> SpecOp:

@@ -41,20 +41,35 @@ def _dots_in(block: Block, plan: Plan) -> list[MmaDot]:
 
 
 def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> MmaDot | None:
-    """The dot that a loop does nothing but add up, with both operands from memory."""
+    """The dot that a loop does nothing but add up, with both operands from memory, or A computed from what is."""
     source = op.regions[0].block
     found = _dots_in(source, plan)
-    others = [part for part in source.ops if part not in plan.hidden and part.name != "ttile.index"]
-    if len(found) != 1 or len(others) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
+    if len(found) != 1 or not (_is_only_dot(op, plan, found[0]) or (found[0].inputs and _has_even_steps(op))):
+        return None
+    readers = {use.operation for use in found[0].op.results[0].uses}
+    if readers != {source.last_op} or list(yielded_values(source)).index(found[0].op.results[0]) != 0:
         return None
     if WGMMA_FORMS_TF32[found[0].rhs.dtype].is_promoted:
         return None
     acc = found[0].op.operands[2]
-    is_carried = isinstance(acc, BlockArgument) and acc.block is source
+    is_carried = acc is source.args[1] and _only(acc)
     # A ring that another loop fills is not released here.
     own = all(rings[at].last is found[0].op for at in rings_read(found[0], rings))
     # A loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched.
     return found[0] if is_carried and own and is_longer(op, 0) else None
+
+
+def _is_only_dot(op: SpecOp, plan: Plan, dot: MmaDot) -> bool:
+    """Whether a loop has a dot of operands from memory, and nothing else."""
+    others = [part for part in op.regions[0].block.ops if part not in plan.hidden and part.name != "ttile.index"]
+    return len(others) == 2 and len(op.results) == 1 and dot.lhs.load is not None
+
+
+def _has_even_steps(op: SpecOp) -> bool:
+    """Whether a loop has a known and even number of steps: those two in flight have registers of their own."""
+    low, high = (size_expr(value) for value in op.operands[:2])
+    length = None if low is None or high is None else (high - low).value
+    return length is not None and length % (2 * op.value("step")) == 0
 
 
 def is_zero(value: SSAValue) -> bool:

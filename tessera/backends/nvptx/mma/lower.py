@@ -127,6 +127,7 @@ class Role(OpLowering):
         starts: Sequence[SSAValue],
         write: Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]],
         is_nonempty: bool = False,
+        copies: int = 1,
     ) -> list[SSAValue]:
         """Steps of a loop between limits: `write` does one from its index and what is carried, and gives that on."""
         outer, types = self.block, [value.type for value in starts]
@@ -135,7 +136,7 @@ class Role(OpLowering):
         self.values[op.regions[0].block.args[0]] = index
         self.emit("yield", write(index, carried))
         self.block, self.span = outer, op.span
-        values = {"step": op.value("step"), "is_nonempty": is_nonempty}
+        values = {"step": op.value("step"), "is_nonempty": is_nonempty, "copies": copies}
         return list(self.emit("steps", [*limits, *starts], values, types, [body]).results)
 
     def plain_loop(self, op: SpecOp, count: int, is_nonempty: bool = False) -> None:
@@ -263,7 +264,8 @@ class Consumer(Role):
             self.leave(op)
             return
         self.wait_for(dot)
-        operands = [given, *map(self.operand, dot.operands), *map(self._cursor, dot.operands)]
+        sides = dot.lhs, dot.rhs
+        operands = [given, *map(self.operand, sides), *map(self._cursor, sides)]
         values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major, "parts": dot.parts}
         self.values[op.result] = self.emit("mma_add", operands, values, [given.type]).result
         self.leave(op)
@@ -287,7 +289,7 @@ class Consumer(Role):
 
     def start(self, dot: MmaDot, acc: SSAValue, lhs: SSAValue, name: str = "mma_issue") -> SSAValue:
         """Start a dot whose operands are there."""
-        operands = [acc, lhs, self.operand(dot.rhs), *map(self._cursor, dot.operands)]
+        operands = [acc, lhs, self.operand(dot.rhs), self._cursor(dot.lhs), self._cursor(dot.rhs)]
         mode = "tf32" if dot.rhs.dtype is f32 else ""
         values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major, "mode": mode}
         return self.emit(name, operands, values, [acc.type]).result
@@ -304,10 +306,12 @@ class Consumer(Role):
 
     def _cursor(self, operand: MmaOperand) -> SSAValue:
         """Where an operand is in its ring; one in registers has any cursor."""
-        for at, ring in enumerate(self.rings):
-            if operand.load is None or any(given.load is operand.load for given in ring.loads):
-                return self.cursors[at]
-        raise AssertionError("a loaded operand is in a ring")
+        return self.cursors[0 if operand.load is None else self._ring_of(operand)]
+
+    def _ring_of(self, operand: MmaOperand) -> int:
+        """The number of the ring that a loaded operand is in."""
+        rings = enumerate(self.rings)
+        return next(at for at, ring in rings if any(given.load is operand.load for given in ring.loads))
 
     def leave(self, op: SpecOp) -> None:
         """Release the rings that nobody reads after this op, and go on to their next stage."""
@@ -340,14 +344,22 @@ class Consumer(Role):
         return is_longer(op, 0)
 
     def emit_sum(self, op: SpecOp, dot: MmaDot) -> None:
-        """One dot is always in flight: a stage is released one step after it was read."""
-        rings = self.rings_of(dot)
-        cursors, count = self.cursors_of(rings), len(rings)
+        """One dot is always in flight: a stage is released one step after it was read.
+
+        What a step computes for its dot, it computes while the dot of the step before is in flight.
+        """
+        rings, source = self.rings_of(dot), op.regions[0].block
+        cursors, count, own = self.cursors_of(rings), len(rings), len(op.results) - 1
         low, high = self.of(op.operands[:2])
 
         def write(index: SSAValue, carried: Sequence[SSAValue]) -> list[SSAValue]:
             acc, *at = carried
+            self.values.update(zip(source.args[2:], at[:own], strict=True))
+            at = at[own:]
             self.cursors.update(zip(rings, at[:count], strict=True))
+            for part in spec_ops(source)[:-1] if dot.inputs else ():
+                if part is not dot.op:
+                    self.lower(part)
             pending = self.issue(dot, acc)
             self.emit("mma_wait", (), {"left": 1})
             for ring, cursor in zip(rings, at[count:], strict=True):
@@ -355,10 +367,14 @@ class Consumer(Role):
             read = self.cursors_of(rings)
             for ring in rings:
                 self.advance(ring)
-            return [pending, *self.cursors_of(rings), *read]
+            return [pending, *self.of(yielded_values(source)[1:]), *self.cursors_of(rings), *read]
 
-        starts = [self.open(self.values[op.operands[2]]), *cursors, *cursors]
-        total, *at = self.steps(op, [low, high], starts, write, self.is_nonempty(op))
+        starts = [self.open(self.values[op.operands[2]]), *self.of(op.operands[3:]), *cursors, *cursors]
+        # Registers of an A operand are taken while it is in flight: two steps have registers of their own.
+        copies = 2 if dot.inputs else 1
+        total, *at = self.steps(op, [low, high], starts, write, self.is_nonempty(op), copies)
+        self.values.update(zip(op.results[1:], at[:own], strict=True))
+        at = at[own:]
         self.cursors.update(zip(rings, at[:count], strict=True))
         self.values[op.results[0]] = self.close(total)
         for ring, cursor in zip(rings, at[count:], strict=True):
@@ -381,6 +397,13 @@ class Consumer(Role):
         return {"bounds": bounds, **{name: op.value(name) for name in names}}
 
     def lower_load(self, op: tile_ops.LoadOp) -> None:
+        copied = [one for dot in self.plan.dots.values() for one in dot.inputs if one.load is op]
+        if copied:
+            # The stage that the dot of this block reads too, which waits for it again, in vain.
+            self.emit_at("await", self._ring_of(copied[0]))
+            operands, major = [self.operand(copied[0]), self._cursor(copied[0])], {"major": copied[0].major}
+            self.values[op.result] = self.emit("fragment_read", operands, major, [self.type_of(op.result)]).result
+            return
         self.replace(op, "fragment_load", {**self._access(op, op.result, 1, windows=True), "pad": op.pad})
 
     def lower_store(self, op: tile_ops.StoreOp) -> None:

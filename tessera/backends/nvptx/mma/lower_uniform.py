@@ -36,7 +36,8 @@ def uniform_problem(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> str:
         loop = ring.loop
         if loop is None:
             return "an operand that is copied once for each program is copied by a producer"
-        if loop.parent_block() is not top or sum_of(loop, plan, rings) is None:
+        is_computed = any(dot.inputs for dot in plan.dots.values())
+        if is_computed or loop.parent_block() is not top or sum_of(loop, plan, rings) is None:
             return "without a producer loops do nothing but add up one dot of operands that are copied as they are"
         if ring.written == 1:
             return "without a producer a stage is copied while another one is read, and a loop says 1"

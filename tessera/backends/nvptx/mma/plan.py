@@ -19,7 +19,7 @@ from tessera.backends.nvptx.types import shaped_type, sizes_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import policies_of
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.choices import REGISTERS
+from tessera.ir.tile.choices import REGISTERS, SHARED
 from tessera.ir.tile.choices import ROWS as ALONG
 from tessera.ir.tile.typed_ops import BroadcastOp, DotOp, LoadOp, ReduceOp, RoundOp, StoreOp
 from tessera.types.dtype import DType, f32
@@ -76,10 +76,13 @@ class MmaDot:
     instruction: tuple[int, int, int]
     parts: int = 1
     """In how many parts of its columns it is computed, where its accumulators are added up outside of tensor cores."""
+    inputs: tuple[CopiedOperand, ...] = ()
+    """What an A operand in registers is computed from that is copied to shared memory, from where threads read it."""
 
     @property
-    def operands(self) -> tuple[MmaOperand, MmaOperand]:
-        return self.lhs, self.rhs
+    def operands(self) -> tuple[MmaOperand, ...]:
+        """Both operands, then the inputs of the first."""
+        return self.lhs, self.rhs, *self.inputs
 
 
 @frozen
@@ -156,23 +159,34 @@ def read_plan(kernel: SpecOp) -> Plan:
             rows, columns, K = op.value("instruction")
             is_whole = len(TENSOR_CORES[op.value("unit")].instruction.columns) > 1
             parts = sizes_of(op.results[0])[1] // columns if is_whole else 1
-            operands = _read_operand(op.operands[0], 1, passed), _read_operand(op.operands[1], 0, passed)
-            dots[op] = MmaDot(op, *operands, (rows, columns, K), parts)
+            rhs = _read_operand(op.operands[1], 0, passed)
+            lhs = _read_operand(op.operands[0], 1, passed, rhs.dtype)
+            inputs = [_read_input(load) for load in _loads_behind(lhs) if load.space == SHARED]
+            dots[op] = MmaDot(op, lhs, rhs, (rows, columns, K), parts, tuple(inputs))
     rows = sizes_of(next(iter(dots)).results[0])[0]
     return Plan(rows, kernel.value("warpgroups"), dots, _hidden(ops, passed, set(dots)), _columns(ops))
 
 
-def _read_operand(value: SSAValue, summed: int, passed: set[Operation]) -> MmaOperand:
-    value, summed, rounds = _source(value, summed, passed)
+def _read_operand(value: SSAValue, summed: int, passed: set[Operation], like: DType | None = None) -> MmaOperand:
+    value, summed, rounds = _source(value, summed, passed, like)
     load = _copied_load(value)
     if load is None:
         return MmaOperand(value, "k", None)
     passed.add(load)
+    box = _read_box(load)
+    return CopiedOperand(value, "k" if box.inner == summed else "mn", load, box, rounds)
+
+
+def _read_input(load: LoadOp) -> CopiedOperand:
+    box = _read_box(load)
+    return CopiedOperand(load.result, "k" if box.inner == 1 else "mn", load, box)
+
+
+def _read_box(load: LoadOp) -> Box:
     box, inner = tuple(load.value("box")), int(load.value("layout") == ALONG)
     if not box or min(box) < 1:
         raise UnfitError(f"`box` of a copied operand is {list(box)}: run `nvptx-swizzle-tiles` before")
-    pieces = -(-sizes_of(value)[inner] // box[-1])
-    return CopiedOperand(value, "k" if inner == summed else "mn", load, Box(inner, box, pieces), rounds)
+    return Box(inner, box, -(-sizes_of(load.result)[inner] // box[-1]))
 
 
 def _groups(kernel: SpecOp, rows: int, columns: Sequence[int], units: TensorCores) -> int:
@@ -200,10 +214,8 @@ def _plan_dot(
         raise UnfitError(
             f"a dot of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_ACCUMULATORS // blocks} columns"
         )
-    lhs, rhs = (
-        _plan_operand(op.operands[0], 1, passed, units, False),
-        _plan_operand(op.operands[1], 0, passed, units, True),
-    )
+    rhs = _plan_operand(op.operands[1], 0, passed, units, True)
+    lhs = _plan_operand(op.operands[0], 1, passed, units, False, rhs.dtype)
     found, acc = forms.get(lhs.dtype), shaped_type(op.results[0])
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
@@ -222,7 +234,43 @@ def _plan_dot(
     if written and tuple(written) != units.shape_of(N, parts, lhs.dtype):
         wanted = " x ".join(map(str, units.shape_of(N, parts, lhs.dtype)))
         raise UnfitError(f"`instruction` is {' x '.join(map(str, written))}, and for {lhs.dtype} it is {wanted}")
-    return MmaDot(op, lhs, rhs, units.shape_of(N, parts, lhs.dtype), parts)
+    inputs = [_plan_input(load, op, units) for load in _loads_behind(lhs)] if units.computes else []
+    copied = tuple(one for one in inputs if one is not None)
+    return MmaDot(op, lhs, rhs, units.shape_of(N, parts, lhs.dtype), parts, copied)
+
+
+def _loads_behind(operand: MmaOperand) -> list[LoadOp]:
+    """The loads of matrices of one-byte elements that an operand in registers is computed from in its block."""
+    found: dict[LoadOp, None] = {}
+    seen, pending = set[SSAValue](), [operand.value] if operand.load is None else []
+    while pending:
+        value = pending.pop()
+        source = value.owner
+        if value in seen or not isinstance(source, SpecOp) or source.parent_block() is not operand.value.owner.parent:
+            continue
+        seen.add(value)
+        if isinstance(source, LoadOp):
+            tile = shaped_type(source.result)
+            if len(tile.sizes) == 2 and tile.dtype.bytes == 1:
+                found[source] = None
+        elif source.name in _ELEMENTS:
+            pending += source.operands
+    return list(found)
+
+
+def _plan_input(load: LoadOp, dot: DotOp, units: TensorCores) -> CopiedOperand | None:
+    """A load that an A operand is computed from, as it is copied; None for one that threads read from memory."""
+    if load.space == REGISTERS or load.parent_block() is not dot.parent_block():
+        return None
+    try:
+        box = box_of(load, load.result, 1)
+    except UnfitError:
+        return None
+    box = _in_lines(load, box, units.lines, box.inner == 1)
+    if box.remainder:
+        return None
+    operand = CopiedOperand(load.result, "k" if box.inner == 1 else "mn", load, box)
+    return _as_written(operand, operand, False)
 
 
 def _parts_of(columns: int, blocks: int, most: int) -> int:
@@ -232,10 +280,15 @@ def _parts_of(columns: int, blocks: int, most: int) -> int:
 
 
 def _plan_operand(
-    value: SSAValue, summed: int, passed: set[Operation], units: TensorCores, is_right: bool
+    value: SSAValue,
+    summed: int,
+    passed: set[Operation],
+    units: TensorCores,
+    is_right: bool,
+    like: DType | None = None,
 ) -> MmaOperand:
     """One operand, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
-    value, summed, rounds = _source(value, summed, passed)
+    value, summed, rounds = _source(value, summed, passed, like)
     load = _copied_load(value)
     if rounds and (rounds not in units.instruction.rounds or load is None):
         raise UnfitError(f"an operand is rounded to {rounds} before a dot, and copies for `{units.name}` do not round")
@@ -272,15 +325,20 @@ def _in_lines(load: LoadOp, box: Box, lines: Sequence[int], is_along: bool) -> B
     return Box(box.inner, (*box.sizes[:-1], line), size // line, size % line)
 
 
-def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAValue, int, str]:
+def _source(
+    value: SSAValue, summed: int, passed: set[Operation], like: DType | None = None
+) -> tuple[SSAValue, int, str]:
     """What an operand is made of, before conversions that lose nothing and transposes, and which of its axes is k.
 
-    The last is the format that it is rounded to before the dot, which is none for most.
+    The last is the format that it is rounded to before the dot, which is none for most. An A operand that is converted
+    to the dtype of 2 bytes that the other is `like` is computed in it.
     """
     rounds = ""
     while isinstance(source := value.owner, SpecOp):
         if source.name == "ttile.transpose":
             summed = 1 - summed
+        elif like is not None and like.bytes == 2 and shaped_type(value).dtype is like:
+            break
         elif _rounds_to(source):
             rounds = _rounds_to(source)
         elif source.name != "ttile.cast" or not _widens(source):

@@ -173,7 +173,7 @@ def _square_group(plan: Plan, blocks: int) -> int:
 def _is_shared(kernel: SpecOp, plan: Plan) -> bool:
     """Whether programs beside each other read the same rows of a dot, and those below each other its columns."""
     last = len(kernel.value("grid")) - 1
-    axes = [[_axes_of_load(operand.load) for operand in dot.operands] for dot in plan.dots.values()]
+    axes = [[_axes_of_load(operand.load) for operand in (dot.lhs, dot.rhs)] for dot in plan.dots.values()]
     return any(last in right - left and last - 1 in left - right for left, right in axes)
 
 
@@ -201,7 +201,7 @@ def is_multicast_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
     if len(plan.dots) != 1 or not count:
         return False
     ((op, dot),) = plan.dots.items()
-    lines = [_lines_of(operand) for operand in dot.operands]
+    lines = [_lines_of(operand) for operand in (dot.lhs, dot.rhs)]
     # An instruction takes as many bytes of K whatever the dtype, and a line of them is the step of the model.
     computed = mma_cycles(*sizes_of(op.results[0])) * sizes_of(op.operands[0])[1] * dot.lhs.dtype.bytes / SPAN
     programs = [count, count // grid_rows(kernel) * even_rows(kernel)]

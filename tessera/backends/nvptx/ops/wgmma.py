@@ -163,6 +163,17 @@ def _check_store(op: ops.FragmentStoreOp) -> None:
     check_written(op, op.operands[1])
 
 
+def _check_read(op: ops.FragmentReadOp) -> None:
+    tile, cursor, fragment = op.operands[0].type, op.operands[1].type, op.results[0].type
+    if not isinstance(tile, SharedAttr) or not isinstance(cursor, CursorAttr) or not isinstance(fragment, FragmentAttr):
+        op.fail(f"`{op.name}` reads a stage of a shared tile as a fragment, got {tile}, {cursor} and {fragment}")
+    if op.major not in _MAJORS:
+        op.fail(f"`major` is one of {', '.join(_MAJORS)}, got {op.major}")
+    sizes = tile.sizes if op.major == "k" else tile.sizes[::-1]
+    if tile.dtype != fragment.dtype or tile.dtype.bytes != 1 or sizes != fragment.sizes:
+        op.fail(f"{fragment} is not {tile} ({op.major}), of elements of one byte")
+
+
 def _check_partial(op: ops.PartialRowsOp) -> None:
     type = op.results[0].type
     if not isinstance(type, PartialRowsAttr) or len(type.shape) != 1 or not type.dtype.is_float:
@@ -270,6 +281,14 @@ SPECS = (
         (*_WINDOWED_ACCESS, Attribute("pad", "number", 0, "what stands outside")),
         _check_load,
         results=("tile",),
+    ),
+    effect_op(
+        "fragment_read",
+        "A stage of a shared tile of one-byte elements as a fragment; `major` k where its columns are contiguous.",
+        ("tile", "cursor"),
+        (Attribute("major", "str", "k", "k, or mn where rows are what is contiguous"),),
+        _check_read,
+        results=("fragment",),
     ),
     effect_op(
         "fragment_store",

@@ -407,7 +407,11 @@ SPECS = (
         "steps",
         "A loop from `low` while below `high`; a last step may reach beyond.",
         ("low", "high", "carried*"),
-        (STEP, Attribute("is_nonempty", "bool", False, "whether there is a step whenever no size is 0")),
+        (
+            STEP,
+            Attribute("is_nonempty", "bool", False, "whether there is a step whenever no size is 0"),
+            Attribute("copies", "int", 1, "of the body in an iteration; steps are a multiple of them"),
+        ),
         _check_steps,
         results=("carried*",),
         regions=("body",),

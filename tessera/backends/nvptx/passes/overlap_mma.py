@@ -94,7 +94,12 @@ def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) ->
 
 
 def _has_epilogue(kernel: KernelOp, plan: Plan) -> bool:
-    """Whether what follows the dots may stand apart: there is one sum, with steps enough to do it beside."""
+    """Whether what follows the dots may stand apart: there is one sum, with steps enough to do it beside.
+
+    Steps that compute an operand have no registers left for it.
+    """
+    if any(dot.inputs for dot in plan.dots.values()):
+        return False
     stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
     epilogue = epilogue_of(kernel, plan, stores)
     return epilogue is not None and epilogue.loop.value("form") == SUM and has_steps(epilogue)

@@ -295,6 +295,10 @@ class Evaluator:
         self._memory[-1][key] = found
         return found
 
+    def keep(self, value: int, at: IndexMap, region: TileRegion, tile: SSAValue) -> None:
+        """Let a tile be the value's in the loop body at hand."""
+        self._memory[-1][value, at, region.axes, region.sizes] = tile
+
     def compute(self, value: int, at: IndexMap, region: TileRegion) -> SSAValue:
         """The tile of a value in the dtype that arithmetic is done in."""
         return self.tile.cast(self.value(value, at, region), self.body.types[value].dtype.compute)

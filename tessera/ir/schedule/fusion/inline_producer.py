@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tessera.ir.base.tape import Record
+from tessera.ir.schedule.computed_operands import computed_operand
 from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, spec_of
 from tessera.ir.schedule.grouping import FusionRule, Group, Groups, Site, When
 from tessera.ir.schedule.kinds.contraction import accumulator, layout_of
@@ -44,7 +45,7 @@ class InlineProducer(FusionRule):
         """Flops for one element that are done more often than before: none where each value is still computed once."""
         assert site.group is not None
         records = [self.records[number] for number in site.group.records]
-        if group.kind.reads_once or self._are_copied(records):
+        if group.kind.reads_once or self._are_copied(records) or self._is_dequantized(site.group, group):
             return (0,)
         # A value of the same size that is read by one index map is computed as often as before.
         results = {result for record in records for result in record.results}
@@ -96,9 +97,32 @@ class InlineProducer(FusionRule):
         lower = spec_of(record).lower
         if isinstance(lower, Contraction) and all(self._is_copied(self.records[own], record) for own in group.records):
             return True
+        if isinstance(lower, Contraction) and self._can_dequantize(group, record):
+            return True
         if isinstance(lower, Contraction) or number in self._operands:
             return all(self._may_convert(self.records[own], record) for own in group.records)
         return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
+
+    def _is_dequantized(self, group: Group, reader: Group) -> bool:
+        """Whether a group is computed for the contraction of another one, as an operand in registers."""
+        records = [self.records[number] for number in reader.records]
+        contractions = [record for record in records if isinstance(spec_of(record).lower, Contraction)]
+        return any(self._can_dequantize(group, record) for record in contractions)
+
+    def _can_dequantize(self, group: Group, contraction: Record) -> bool:
+        """Whether tensor cores take an operand that threads compute by a group from one-byte elements."""
+        if not self.program.computes:
+            return False
+        inside = [self.records[number] for number in group.records]
+        facets = [spec_of(record).lower for record in inside]
+        if not all(isinstance(facet, Pointwise) and not facet.expensive and facet.flops <= CHEAP for facet in facets):
+            return False
+        own, free = {value for record in inside for value in record.results}, self.program.free
+        reads = self.program.reads(self.program.makers[contraction.results[0]])
+        if own.isdisjoint(read.value for read in reads):
+            return False
+        found = computed_operand(self.program.tape, contraction, lambda record: record.results[0] in own | free)
+        return found is not None
 
     def _is_operand(self, number: int) -> bool:
         """Whether a contraction reads what a record gives, maybe through conversions that are inlined already."""

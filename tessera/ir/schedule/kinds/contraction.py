@@ -15,6 +15,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.index_maps import IndexMap, simplify
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.computed_operands import COMPUTED_ROWS, computed_block, computed_operand
 from tessera.ir.schedule.emit.evaluate import (
     Evaluator,
     join_dims,
@@ -104,15 +105,15 @@ class ContractionKernel:
         self.record, self.maps = contraction_in(self.body)
         self.m, self.n, self.k = (product(part) for part in (self.maps.m, self.maps.n, self.maps.k))
         self.where = tile_coordinates(self.maps)
+        can_compute = any(one.computes for one in request.machine.instructions[:1])
+        self.computed = computed_operand(self.body, self.record) if can_compute else None
+        self.axes = ("_n", "_m") if self.computed is not None and self.computed.number == 1 else ("_m", "_n")
+        """The rows and columns of the accumulator: a computed operand has the rows."""
 
     def emit(self) -> SpecOp:
         request, maps = self.request, self.maps
         layout = KIND.context(self.body, request.policy)
-        BM, BN, BK = request.choose("contraction.block", blocks_of(request.machine), **layout)
-        dtype: DType = layout["dtype"]
-        # A row of a step fills a line of shared memory; deep or narrow ones have as many bytes as with two-byte floats.
-        lines = request.machine.lines if dtype.bytes == 1 or layout["mode"] == "tf32" else ()
-        step_k = (2 * BK if BK >= DEEP_K or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
+        BM, BN, step_k = self._block(layout)
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile
@@ -124,7 +125,9 @@ class ContractionKernel:
         inputs, outputs = buffers_of(self.body, tile)
         evaluator = Evaluator(self.body, tile, inputs, False)
         acc = self._accumulate(evaluator, coords, (BM, BN, step_k))
-        region = TileRegion(coords, ("_m", "_n"), (BM, BN), {"_m": self.m, "_n": self.n})
+        sizes = {"_m": BM, "_n": BN}
+        bounds = {"_m": self.m, "_n": self.n}
+        region = TileRegion(coords, self.axes, tuple(sizes[axis] for axis in self.axes), bounds)
         (result,) = self.record.results
         evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), region.axes)
         letters = {"b": maps.batch, "m": maps.m, "n": maps.n}
@@ -135,30 +138,65 @@ class ContractionKernel:
             tile.store(made, buffer, at, region)
         return tile.finish()
 
+    def _block(self, layout: Mapping[str, Any]) -> tuple[int, int, int]:
+        """The rows and columns of a block, and the K of a step."""
+        request, dtype = self.request, layout["dtype"]
+        if self.computed is not None:
+            rows, columns = ((self.m, self.n), (self.n, self.m))[self.computed.number]
+            candidates = [(size, -(-(columns.value or 1) // 8) * 8, self.computed.step) for size in COMPUTED_ROWS]
+            found = request.choose("contraction.computed", candidates, rows=rows)
+            return found if self.computed.number == 0 else (found[1], found[0], found[2])
+        BM, BN, BK = request.choose("contraction.block", blocks_of(request.machine), **layout)
+        # A row of a step fills a line of shared memory; deep or narrow ones have as many bytes as with two-byte floats.
+        lines = request.machine.lines if dtype.bytes == 1 or layout["mode"] == "tf32" else ()
+        return BM, BN, (2 * BK if BK >= DEEP_K or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
+
     def _accumulate(
         self, evaluator: Evaluator, coords: Mapping[str, SSAValue], block: tuple[int, int, int]
     ) -> SSAValue:
-        tile, (BM, BN, BK) = self.tile, block
-        lhs, rhs = self.record.operands
+        tile, BK = self.tile, block[2]
+        sizes = {"_m": block[0], "_n": block[1], "_k": BK}
+        bounds = {"_m": self.m, "_n": self.n, "_k": self.k}
         dtype = accumulator(self.body, self.record)
         tile.span = self.record.span
+        rows, columns = self.axes
+        operands = tuple(zip(((rows, "_k"), ("_k", columns)), (0, 1) if rows == "_m" else (1, 0), strict=True))
 
         def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             here = TileRegion({**coords, "_k": index})
-            left_region = here.along(("_m", "_k"), (BM, BK), {"_m": self.m, "_k": self.k})
-            right_region = here.along(("_k", "_n"), (BK, BN), {"_k": self.k, "_n": self.n})
+            regions = [here.along(axes, [sizes[axis] for axis in axes], bounds) for axes, _ in operands]
             with evaluator.scope():
-                left = self._operand(evaluator, 0, lhs, left_region)
-                right = self._operand(evaluator, 1, rhs, right_region)
-                return [tile.dot(tile.cast(left, dtype), tile.cast(right, dtype), carried[0])]
+                following = self._keep_scales(evaluator, regions[0], carried[1:])
+                pairs = zip(operands, regions, strict=True)
+                left, right = (tile.cast(self._operand(evaluator, one, region), dtype) for (_, one), region in pairs)
+                return [tile.dot(left, right, carried[0]), *following]
 
-        start = tile.full(0, (BM, BN), dtype)
-        (acc,) = tile.loop(tile.index(0), tile.index(self.k), BK, step, [start])
-        return acc
+        start = tile.full(0, (sizes[rows], sizes[columns]), dtype)
+        scales: list[SSAValue] = []
+        if self.computed is not None:
+            here = TileRegion({**coords, "_k": tile.index(0)})
+            scales = self._load_scales(evaluator, here.along((rows,), (sizes[rows],), {rows: bounds[rows]}))
+        return tile.loop(tile.index(0), tile.index(self.k), BK, step, [start, *scales])[0]
 
-    def _operand(self, evaluator: Evaluator, number: int, value: int, region: TileRegion) -> SSAValue:
+    def _load_scales(self, evaluator: Evaluator, rows: TileRegion) -> list[SSAValue]:
+        """What a computed operand reads that is the same along a step, one number for each row."""
+        assert self.computed is not None
+        return [evaluator.load(value, at, rows) for value, at in self.computed.scales]
+
+    def _keep_scales(self, evaluator: Evaluator, region: TileRegion, carried: Sequence[SSAValue]) -> list[SSAValue]:
+        """Give a step the scales that the one before has loaded, and load those of the next, which are then there."""
+        if self.computed is None:
+            return []
+        tile, axis, step = self.tile, region.axes[0], region.sizes[1]
+        for (value, at), vector in zip(self.computed.scales, carried, strict=True):
+            evaluator.keep(value, at, region, tile.broadcast(vector, region.sizes, (0,)))
+        after = tile.index((Dim.symbol("_k") + step) % self.k, {"_k": region.coords["_k"]})
+        rows = region.with_coords(_k=after).along((axis,), region.sizes[:1], {axis: region.bounds[axis]})
+        return self._load_scales(evaluator, rows)
+
+    def _operand(self, evaluator: Evaluator, number: int, region: TileRegion) -> SSAValue:
         """A tile of an operand; zero beyond the edges and outside the windows."""
-        map = operand_at(self.maps, number)
+        value, map = self.record.operands[number], operand_at(self.maps, number)
         windows: list[Dim] = []
         for operand, expr, extent in self.maps.windows:
             if operand == number:
@@ -216,7 +254,10 @@ class ContractionKind(KernelKind):
     name = "contraction"
     facets = (Contraction,)
     takes_epilogue = True
-    models = {"contraction.block": ("static model", contraction_block)}
+    models = {
+        "contraction.block": ("static model", contraction_block),
+        "contraction.computed": ("static model", computed_block),
+    }
 
     def check(self, body: Tape, axes: tuple[int, ...]) -> None:
         check_epilogue(body, Contraction)

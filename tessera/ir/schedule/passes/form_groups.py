@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from xdsl.dialects.builtin import ModuleOp
@@ -22,7 +22,7 @@ from tessera.ir.schedule.grouping import FusionRule, forbid_fusion
 from tessera.ir.schedule.plan import tape_in
 from tessera.ir.schedule.plan_builder import PlanBuilder
 from tessera.types.frozen import frozen
-from tessera.types.machine import AUTOMATIC, Machine
+from tessera.types.machine import AUTOMATIC, Machine, MatrixInstruction
 
 
 @frozen
@@ -41,14 +41,15 @@ class FormGroups(Pass):
 
     def run(self, module: ModuleOp) -> None:
         builder = PlanBuilder(self._ask if self.fusion else forbid_fusion, self.rules, bool(self.machine.instructions))
+        builder.computes = self._is_best(lambda best: best.computes)
         for function in [op for op in module.ops if op.name == "tgraph.func"]:
             assert isinstance(function, SpecOp)
             self._replace(module, function, builder)
 
-    def _rounds_copies(self) -> bool:
-        """Whether matmuls are on an instruction whose operands are rounded as they are copied."""
+    def _is_best(self, can: Callable[[MatrixInstruction], bool]) -> bool:
+        """Whether matmuls are on the machine's best instruction, and that can do something."""
         best = next(iter(self.machine.instructions), None)
-        if best is None or not best.rounds:
+        if best is None or not can(best):
             return False
         chosen = self.chooser.choose("matrix.instruction", self.machine.matrix_choices, {"machine": self.machine}).value
         return chosen in (AUTOMATIC, best.name)
@@ -56,7 +57,7 @@ class FormGroups(Pass):
     def _replace(self, module: ModuleOp, function: SpecOp, builder: PlanBuilder) -> None:
         source = function.regions[0].block
         tape = with_safe_sizes(tape_in(function))
-        builder.rounded = policy_over(function) if self._rounds_copies() else None
+        builder.rounded = policy_over(function) if self._is_best(lambda best: bool(best.rounds)) else None
         builder.guards = tape.guards
         guards = tuple((guard.left, guard.right, guard.what) for guard in tape.guards)
         block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs])
