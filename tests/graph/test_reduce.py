@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -242,7 +243,7 @@ def test_dtypes_that_are_refused(op: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("spec", cumulative.SPECS, ids=lambda spec: spec.short_name)
-def test_scans_go_one_after_the_other(spec: Any) -> None:
+def test_scans_go_by_chunks_of_16(spec: Any) -> None:
     for sample in spec.samples:
         for dtype in (f32, f16, i8):
             x = retype(sample.make(np.random.default_rng(0))[0], dtype)
@@ -262,12 +263,30 @@ def _running(name: str, x: Array, attributes: dict[str, Any]) -> Array:
     results = np.moveaxis(out, attributes["axis"], -1)
     for place in np.ndindex(*lines.shape[:-1]):
         line = lines[place][::-1] if attributes["reverse"] else lines[place]
-        state: Any = None
-        for at, element in enumerate(line.astype(wide)):
-            with np.errstate(all="ignore"):
-                state = element if state is None else steps[kind](state, element)
-            results[place][len(line) - 1 - at if attributes["reverse"] else at] = state
+        with np.errstate(all="ignore"):
+            found = _scan_line(steps[kind], list(line.astype(wide)))
+        results[place] = found[::-1] if attributes["reverse"] else found
     return out
+
+
+def _scan_line(step: Any, line: list[Any]) -> list[Any]:
+    """Chains of 16, of their totals, of those of theirs; then each element joined with what comes before its chunk."""
+    levels = [[list(accumulate(line[at : at + 16], step)) for at in range(0, len(line), 16)]]
+    while len(levels[-1]) > 1:
+        totals = [chunk[-1] for chunk in levels[-1]]
+        levels.append([list(accumulate(totals[at : at + 16], step)) for at in range(0, len(totals), 16)])
+
+    def prefix(level: int, chunk: int) -> Any:
+        if level == len(levels) or chunk == 0:
+            return None
+        above, own = prefix(level + 1, chunk // 16), levels[level][chunk // 16][chunk % 16 - 1] if chunk % 16 else None
+        return own if above is None else above if own is None else step(above, own)
+
+    found: list[Any] = []
+    for number, chunk in enumerate(levels[0]):
+        before = prefix(1, number)
+        found += [one if before is None else step(before, one) for one in chunk]
+    return found
 
 
 @pytest.mark.parametrize("total", [bf16, f16, f32, f64], ids=str)

@@ -49,17 +49,22 @@ def joined(total: Any, function: Any, left: Any, right: Any) -> Any:
 
 
 def running(x: Any, total: Any, function: Any) -> Any:
-    out, carried = np.empty_like(x), None
-    for at in range(x.shape[0]):
-        first = -0.0 if function is np.add else 1.0
-        carried = joined(total, function, first if carried is None else carried, x[at])
-        out[at] = carried
+    """Chunks of 16 in order, each after the totals of those before it in order: for up to 256 elements."""
+    assert x.shape[0] <= 256
+    nothing = -0.0 if function is np.add else 1.0
+    out, before = np.empty_like(x), np.full(x.shape[1:], nothing)
+    for start in range(0, x.shape[0], 16):
+        carried = np.full(x.shape[1:], nothing)
+        for at in range(start, min(start + 16, x.shape[0])):
+            carried = joined(total, function, carried, x[at])
+            out[at] = joined(total, function, before, carried)
+        before = joined(total, function, before, carried)
     return out
 
 
 @pytest.mark.parametrize("total", TOTALS, ids=str)
 @pytest.mark.parametrize(("name", "function"), [("cumsum", np.add), ("cumprod", np.multiply)])
-def test_running_folds(total: Any, name: str, function: Any) -> None:
+def test_scans(total: Any, name: str, function: Any) -> None:
     policy = ts.accum(total)
     for axis in (0, 1):
         given = both(lambda x: getattr(ops, name)(x, axis=axis), policy, ROWS)  # noqa: B023

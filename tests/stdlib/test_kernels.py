@@ -70,6 +70,22 @@ def test_scans(kind: str, dtype: dt.DType, shape: tuple[int, ...], axis: int) ->
         assert found.tobytes() == reference("cumulative", x, **attributes).tobytes()
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "kernels"),
+    [((3, 5), 1, 1), ((18, 40), 1, 1), ((1, 4200), 1, 3), ((2, 270, 5), 1, 1), ((4200, 1, 2), 0, 1)],
+)
+def test_scans_of_a_gpu(shape: tuple[int, ...], axis: int, kernels: int) -> None:
+    """Chunks of short rows side by side, blocks of long ones one after the other or shared, and strips of columns."""
+    gpu, x = GPUS["sm_90a"], np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+    for reverse, kind in ((False, "sum"), (True, "max")):
+        attributes = {"kind": kind, "axis": axis, "reverse": reverse}
+        wanted = reference("cumulative", x, **attributes).tobytes()
+        assert len(kernels_of("cumulative", typed([x], None), attributes, gpu)) == kernels
+        for shapes in (None, [["A", "B", "C"][: x.ndim]]):
+            (found,) = run_library("cumulative", [x], attributes, shapes, machine=gpu)
+            assert found.tobytes() == wanted
+
+
 def test_a_scan_keeps_a_negative_zero_and_lets_nan_win() -> None:
     x = np.array([[-0.0, -0.0, np.nan, 1.0]], np.float32)
     (found,) = run_library("cumulative", [x], {"kind": "sum", "axis": 1})

@@ -261,6 +261,7 @@ class TileBuilder(TileWriter):
         grid: Sequence[DimLike],
         writes: Sequence[int],
         kind: str,
+        schedule: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(Block(arg_types=[BufferAttr.of(type) for type in arguments]))
         self.arguments: list[SSAValue] = list(self.block.args)
@@ -270,6 +271,7 @@ class TileBuilder(TileWriter):
             "grid": tuple(Dim.of(dim) for dim in grid),
             "writes": tuple(writes),
             "kind": kind,
+            **({"schedule": dict(schedule)} if schedule else {}),
         }
         self._kernel = (values, self.block)
 

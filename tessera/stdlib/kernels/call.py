@@ -79,15 +79,25 @@ class Call:
         return at if map is None else compose(map, at)
 
     def builder(
-        self, grid: Sequence[Dim], part: str = "", shapes: Mapping[int, Sequence[Dim]] | None = None
+        self,
+        grid: Sequence[Dim],
+        part: str = "",
+        shapes: Mapping[int, Sequence[Dim]] | None = None,
+        warps: int = 0,
     ) -> TileBuilder:
-        """A kernel of this call; `shapes` sees arguments as contiguous tensors of other dims."""
+        """A kernel of this call; `shapes` sees arguments as contiguous tensors of other dims.
+
+        `warps` is how many a program of a GPU has; 0 leaves that to the backend.
+        """
         given = shapes or {}
         types = [type.with_shape(given.get(number, type.shape)) for number, type in enumerate(self.arguments)]
         writes = [number for number in self.outputs if number is not None]
         writes = sorted({*writes, *(self.epilogue.writes if self.epilogue is not None else ())})
         name = f"{self.name}_{part}" if part else self.name
-        made = TileBuilder(name, types, symbols=self.symbols, grid=grid, writes=writes, kind="library")
+        schedule = {"warps": warps} if warps and self.machine.is_gpu else None
+        made = TileBuilder(
+            name, types, symbols=self.symbols, grid=grid, writes=writes, kind="library", schedule=schedule
+        )
         made.span = self.span
         return made
 

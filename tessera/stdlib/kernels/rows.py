@@ -1,7 +1,7 @@
-"""Kernels that read or write rows in order: scans along an axis, scatters, and rows written into a cache.
+"""Kernels that write rows by index: scatters, and rows written into a cache.
 
-Results must not depend on how work is divided, so what has an order runs in one program: a scan or a scatter has
-programs over the dims before the axis and over blocks of the columns after it, and each loops over the axis. Integers
+Results must not depend on how work is divided, so what has an order runs in one program: a scatter has programs over
+the dims before the axis and over blocks of the columns after it, and each loops over the indices. Integers
 that a scatter adds up on a GPU have no order, and programs over blocks of its indices too. A cache has programs over
 blocks of its rows, and no row has two writers.
 """
@@ -19,12 +19,9 @@ from tessera.ir.tile.ops.access import ATOMIC
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum, product
 from tessera.types.dtype import DType
-from tessera.types.promotion import reduction_identity
-
-_FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
-def _column_programs(
+def column_programs(
     call: Call,
     knob: str,
     outer: Dim,
@@ -45,35 +42,6 @@ def _column_programs(
     coords["_j"] = b.index(Dim.symbol("_p") * width, {"_p": b.program_id(1)})
     bounds = {} if inner.value is not None and inner.value % width == 0 else {"_j": inner}
     return b, TileRegion(coords, ("_j",), (width,), bounds), Dim.symbol("_j")
-
-
-def _write_scan(call: Call) -> list[SpecOp]:
-    """[outer, n, inner]: a loop over n carries one number per column."""
-    (x,), (out,) = call.operands, call.results
-    axis, kind = int(call.attributes["axis"]) % x.rank, str(call.attributes["kind"])
-    outer, count, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
-    shapes = {number: (outer, count, inner) for number in (*call.inputs, *call.outputs) if number is not None}
-    b, region, column = _column_programs(call, "scan.tile", outer, inner, shapes)
-    step = Dim.symbol("_k")
-    at = (Dim.symbol("_o"), count - 1 - step if call.attributes["reverse"] else step, column)
-    asked: DType | None = call.attributes.get("accumulate")
-    compute = (asked or out.dtype).compute
-    narrow = call.narrow_accumulator
-
-    def step_scan(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        here = region.with_coords(_k=k)
-        element = b.cast(b.load(call.input(b, 0), at, here), compute)
-        total = b.elementwise(_FUNCTIONS[kind], carried[0], element)
-        total = total if narrow is None else b.round(total, format=narrow)
-        b.store(b.cast(total, out.dtype), call.output(b, 0), at, here)
-        return [total]
-
-    start = b.full(reduction_identity(kind, compute), region.sizes, compute)
-    b.loop(b.index(0), b.index(count), 1, step_scan, [start])
-    return [b.finish()]
-
-
-SCAN = LibraryKernel("scan", "Cumulative sum, product, maximum or minimum along an axis, in order.", _write_scan)
 
 
 # Rows of a cache with new ones among them: a block of rows keeps those before and after the new ones.
@@ -174,7 +142,7 @@ def _write_scatter(call: Call) -> list[SpecOp]:
     narrow, mode, count = call.narrow_accumulator, str(call.attributes["mode"]), updates.shape[1]
     is_shared = _has_no_order(call, x.dtype, mode)
     parts = [count.ceildiv(_INDICES)] if is_shared else []
-    b, columns, column = _column_programs(call, "scatter.tile", outer, inner, parts=parts)
+    b, columns, column = column_programs(call, "scatter.tile", outer, inner, parts=parts)
     outer_at, number = Dim.symbol("_o"), Dim.symbol("_n")
     rows = [Dim.symbol(f"_r{axis}") for axis in range(len(indices))]
     at = [outer_at, *rows, column]

@@ -1,4 +1,4 @@
-"""Scans along one axis: `cumulative`, and cumsum, cumprod and cummax made of it."""
+"""Scans along one axis, by chunks of 16: `cumulative`, and cumsum, cumprod and cummax made of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, round_as
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import (
     KEEP,
@@ -25,7 +25,7 @@ from tessera.ir.graph.ops.reduce import REDUCTION_UFUNCS, scan_reference
 from tessera.ir.graph.samples import Sizes, normal, shape_name
 from tessera.ir.tile.facets import Library
 from tessera.types.dtype import DType
-from tessera.types.promotion import sum_of
+from tessera.types.promotion import reduction_identity, sum_of
 
 ACCUMULATED = ("sum", "prod")
 """Kinds whose running value is computed rather than chosen: they state an accumulator."""
@@ -53,12 +53,58 @@ def _infer_kind(ctx: InferContext, op: str, kind: str, types: Types, attributes:
     return [x.with_dtype(_result_dtype(kind, x.dtype))]
 
 
+CHUNK = 16
+"""Elements that are reduced in order, and chunks of them, and chunks of those: fixed for every machine."""
+
+
+def scan_chunks(kind: str, x: Array, total: DType) -> Array:
+    """Each element of the last axis reduced with all before it, by chunks: the recipe of every scan.
+
+    A chunk of 16 elements is reduced in order, and joined with its prefix: what comes before it. Totals of chunks are
+    themselves in chunks of 16: the prefix of one is the prefix of its 16, joined with the totals before it in order.
+    """
+    inner = _reduce_chunks(kind, x, total)
+    prefixes = _find_prefixes(kind, inner[..., -1], total)
+    return _join(kind, prefixes[..., None], inner, total).reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
+
+
+def _reduce_chunks(kind: str, x: Array, total: DType) -> Array:
+    """Chunks of the last axis, as a new one, each reduced in order."""
+    count = x.shape[-1]
+    filled = np.full((*x.shape[:-1], -(-count // CHUNK) * CHUNK), reduction_identity(kind, total.compute), x.dtype)
+    filled[..., :count] = x
+    return scan_reference(kind, filled.reshape(*x.shape[:-1], -1, CHUNK), -1, total)
+
+
+def _find_prefixes(kind: str, totals: Array, total: DType) -> Array:
+    """What comes before each chunk, by the totals of all."""
+    count = totals.shape[-1]
+    before = np.full(totals.shape, reduction_identity(kind, total.compute), totals.dtype)
+    if count < 2:
+        return before
+    inner = _reduce_chunks(kind, totals, total)
+    before[..., 1:] = inner.reshape(*totals.shape[:-1], -1)[..., : count - 1]
+    before[..., ::CHUNK] = reduction_identity(kind, total.compute)
+    above = np.repeat(_find_prefixes(kind, inner[..., -1], total), CHUNK, -1)[..., :count]
+    return _join(kind, above, before, total)
+
+
+def _join(kind: str, before: Array, after: Array, total: DType) -> Array:
+    with np.errstate(all="ignore"):
+        joined = REDUCTION_UFUNCS[kind](before, after)
+    is_wide = not total.is_float or total.compute is total
+    return joined if is_wide else round_as(joined, total).astype(np.float32)
+
+
 def scan_values(x: Array, *, kind: str, axis: int, reverse: bool = False, accumulate: DType | None = None) -> Array:
-    """Each element reduced with all before it, in order, in the dtype of computation; then rounded."""
+    """Each element reduced with all before it, by chunks, in the dtype of computation; then rounded."""
     target = _result_dtype(kind, dtype_of(x))
     total = (accumulate or target.compute) if target.is_float else target
-    result = scan_reference(kind, np.flip(x, axis) if reverse else x, axis, total)
-    return round_as(np.flip(result, axis) if reverse else result, target)
+    wide = np.moveaxis(np.flip(x, axis) if reverse else x, axis, -1).astype(numpy_dtype(total.compute))
+    if not x.size:
+        return np.zeros(x.shape, numpy_dtype(target))
+    result = np.moveaxis(scan_chunks(kind, wide, total), -1, axis)
+    return round_as(np.ascontiguousarray(np.flip(result, axis) if reverse else result), target)
 
 
 def _scan_samples(**kind: str) -> tuple[Sample, ...]:
@@ -71,6 +117,7 @@ def _scan_samples(**kind: str) -> tuple[Sample, ...]:
         ((2, 3, 5), 1),
         ((4, 0, 2), 0),
         ((5, 131), 1),
+        ((290, 3), 0),
     )
     return tuple(
         Sample(
@@ -110,8 +157,8 @@ def _shorthand(name: str, kind: str, summary: str) -> OpSpec:
 
 CUMULATIVE = OpSpec(
     name="tgraph.cumulative",
-    summary="Each element reduced with all before it along one axis, in order; narrow floats in f32, sums of integers "
-    "in 64 bits.",
+    summary="Each element reduced with all before it along one axis, by chunks of 16; narrow floats in f32, sums of "
+    "integers in 64 bits.",
     operands=("x",),
     attributes=(Attribute("kind", "str", doc="sum, prod, max or min"), *AXIS, ACCUMULATE),
     infer=lambda ctx, types, attributes: _infer_kind(ctx, "cumulative", attributes["kind"], types, attributes),

@@ -1,0 +1,303 @@
+"""Scans along an axis, by one recipe wherever they run: chunks of 16 elements, 16 of those, 16 of those, and so on.
+
+A chunk is reduced in order. What comes before it, its prefix, is the prefix of the 16 chunks that it is one of, joined
+with the totals of those before it, in order; the same holds for the 16 themselves among 16 of their size. A result is
+the prefix of its chunk joined with the elements of the chunk up to it. So a block of chunks needs one number of all
+that comes before it, whoever computes it.
+
+On a CPU a program loops over chunks and carries a number per column. On a GPU one has 256 chunks at a time: of one
+row, of several short ones, or 16 of each of 16 columns along an axis that is not the last. They are brought to shared
+memory as they are contiguous, each thread reduces one, and totals are exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
+from tessera.stdlib.kernels.call import Call, LibraryKernel
+from tessera.stdlib.kernels.rows import column_programs
+from tessera.types.dim import Dim, DimLike, product
+from tessera.types.dtype import DType
+from tessera.types.promotion import reduction_identity
+
+CHUNK = 16
+"""Elements of a chunk, and chunks that have one prefix: a part of the recipe (`ir/graph/ops/cumulative.py`)."""
+THREADS = CHUNK * CHUNK
+"""Chunks that a program of a GPU has at a time, each by a thread."""
+BLOCK = CHUNK * THREADS
+_LONGEST = 1 << 32
+"""Rows of dynamic length are taken to be no longer: a loop for each factor of 16."""
+_ROWS_PER_UNIT = 2
+"""With fewer rows than this on each multiprocessor, programs share long rows, which are then read twice."""
+_FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+class Scan:
+    """What all kernels of a scan share: [outer, n, inner], how elements are joined, and in which dtype."""
+
+    def __init__(self, call: Call) -> None:
+        (self.x,), (self.out,), self.call = call.operands, call.results, call
+        axis, self.kind = int(call.attributes["axis"]) % self.x.rank, str(call.attributes["kind"])
+        shape = self.x.shape
+        self.outer, self.count, self.inner = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
+        self.shapes = {
+            number: (self.outer, self.count, self.inner)
+            for number in (*call.inputs, *call.outputs)
+            if number is not None
+        }
+        asked: DType | None = call.attributes.get("accumulate")
+        self.compute = (asked or self.out.dtype).compute
+        self.identity = reduction_identity(self.kind, self.compute)
+
+    def join(self, b: TileBuilder, before: SSAValue, after: SSAValue) -> SSAValue:
+        total = b.elementwise(_FUNCTIONS[self.kind], before, after)
+        narrow = self.call.narrow_accumulator
+        return total if narrow is None else b.round(total, format=narrow)
+
+    def empty(self, b: TileBuilder, sizes: Sequence[DimLike]) -> SSAValue:
+        return b.full(self.identity, sizes, self.compute)
+
+    def place(self, at: Dim) -> Dim:
+        """The index along the axis of element `at` of the scan."""
+        return self.count - 1 - at if self.call.attributes["reverse"] else at
+
+    def loop(
+        self,
+        b: TileBuilder,
+        size: int,
+        count: Dim,
+        body: Callable[[SSAValue, SSAValue], SSAValue],
+        sizes: Sequence[DimLike] = (),
+    ) -> tuple[SSAValue, SSAValue]:
+        """Blocks of a power of 16 elements in order: `body` takes the start of one and its prefix, and gives its total.
+
+        A total is carried for every power of 16. Given back is where the last whole block ends, where `count` is no
+        multiple of `size`, and the prefix of what is left; those who take that too give a multiple.
+        """
+        length, levels = _LONGEST if count.value is None else count.value, 1
+        while size * CHUNK**levels < length:
+            levels += 1
+
+        def find_prefix(at: SSAValue, totals: list[SSAValue]) -> tuple[SSAValue, list[SSAValue]]:
+            region, found = TileRegion({"_n": at}), list(totals)
+            for level in range(1, levels):
+                # So many blocks are whole: their total is one of the next larger ones.
+                rest = b.coordinate_of(Dim.symbol("_n") // size % CHUNK**level, region)
+                is_whole = b.elementwise("eq", rest, b.full(0, (), tile_type(rest).dtype))
+                is_whole = is_whole if not sizes else b.broadcast(is_whole, sizes, ())
+                found[level] = b.select(is_whole, self.join(b, found[level], found[level - 1]), found[level])
+                found[level - 1] = b.select(is_whole, self.empty(b, sizes), found[level - 1])
+            prefix = found[-1]
+            for total in reversed(found[:-1]):
+                prefix = self.join(b, prefix, total)
+            return prefix, found
+
+        def step(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            prefix, found = find_prefix(at, carried)
+            return [self.join(b, found[0], body(at, prefix)), *found[1:]]
+
+        end = b.index(count // size * size)
+        totals = b.loop(b.index(0), end, size, step, [self.empty(b, sizes) for _ in range(levels)])
+        return end, find_prefix(end, totals)[0]
+
+
+class ColumnScan(Scan):
+    """A program has some columns, and all of the axis."""
+
+    def write(self) -> SpecOp:
+        self.b, self.region, self.column = b, region, _ = column_programs(
+            self.call, "scan.tile", self.outer, self.inner, self.shapes
+        )
+
+        def take_chunk(start: SSAValue, prefix: SSAValue) -> SSAValue:
+            end = b.index(Dim.symbol("_s") + CHUNK, {"_s": start})
+            return self._take(start, end, prefix)
+
+        end, prefix = self.loop(b, CHUNK, self.count, take_chunk, region.sizes)
+        self._take(end, b.index(self.count), prefix)
+        return b.finish()
+
+    def _take(self, start: SSAValue, end: SSAValue, prefix: SSAValue) -> SSAValue:
+        """The results of a chunk, and its total."""
+        b, call = self.b, self.call
+        at = [Dim.symbol("_o"), self.place(Dim.symbol("_k")), self.column]
+
+        def take_one(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            here = self.region.with_coords(_k=k)
+            total = self.join(b, carried[0], b.cast(b.load(call.input(b, 0), at, here), self.compute))
+            b.store(b.cast(self.join(b, prefix, total), self.out.dtype), call.output(b, 0), at, here)
+            return [total]
+
+        return b.loop(start, end, 1, take_one, [self.empty(b, self.region.sizes)])[0]
+
+
+class BlockScan(Scan):
+    """A program has 256 chunks at a time: of one row, of 16 rows of up to 256 elements, or of 256 rows of up to 16.
+
+    Along another axis than the last it has 16 chunks of each of 16 columns. With a `stride` it has every so many of the
+    elements of a result, each of which is replaced by its prefix.
+    """
+
+    def __init__(self, call: Call, stride: int = 1) -> None:
+        super().__init__(call)
+        self.stride, self.length = stride, self.count.ceildiv(stride)
+        self.is_strip = self.inner.value != 1
+        most = self.length.value if self.length.value is not None else BLOCK
+        self.chunks = CHUNK if self.is_strip else 1 if most <= CHUNK else CHUNK if most <= THREADS else THREADS
+        self.rows = THREADS // self.chunks
+        self.width = self.chunks * CHUNK
+        self.sizes = (THREADS,) if self.is_strip else ()
+        """What is carried from block to block: a number, or one for each column, which all its threads have."""
+
+    def write_whole(self, part: str = "") -> SpecOp:
+        """Programs over rows or strips, which loop over blocks of long ones."""
+        sides = [self.outer.ceildiv(self.rows)]
+        b = self._begin([self.outer, self.inner.ceildiv(CHUNK)] if self.is_strip else sides, part)
+        if self.is_strip:
+            coords = {"_o": b.program_id(0), "_r": b.index(Dim.symbol("_p") * CHUNK, {"_p": b.program_id(1)})}
+        else:
+            coords = {"_r": b.index(Dim.symbol("_p") * self.rows, {"_p": b.program_id(0)})}
+        padded = self.length.ceildiv(self.width) * self.width
+        self.loop(b, self.width, padded, lambda at, prefix: self._block(coords, at, prefix), self.sizes)
+        return b.finish()
+
+    def write_totals(self) -> SpecOp:
+        """Programs over blocks of rows: the total of each, to where its first result will be."""
+        b = self._begin([self.outer, self.length.ceildiv(BLOCK)], "totals")
+        row, start = self._block_of()
+        total = self._block({"_r": row}, start, None)
+        b.store(total, self.call.output(b, 0), self._first(), TileRegion({"_r": row, "_j": start}))
+        return b.finish()
+
+    def write_blocks(self) -> SpecOp:
+        """Programs over blocks of rows, each of which finds its prefix where its first result will be."""
+        b = self._begin([self.outer, self.length.ceildiv(BLOCK)], "blocks")
+        row, start = self._block_of()
+        above = b.load(self.call.output(b, 0), self._first(), TileRegion({"_r": row, "_j": start}))
+        self._block({"_r": row}, start, above)
+        return b.finish()
+
+    def _begin(self, grid: Sequence[Dim], part: str) -> TileBuilder:
+        self.b = b = self.call.builder(grid, part, self.shapes, warps=THREADS // 32)
+        # One element more than a chunk has: threads that have one chunk each are then in 32 banks.
+        self.elements = b.scratch([THREADS, CHUNK + 1], self.compute, space="shared")
+        self.totals = b.scratch([THREADS], self.compute, space="shared")
+        self.groups = b.scratch([THREADS], self.compute, space="shared")
+        self.threads = TileRegion({"_t": b.index(0)}, ("_t",), (THREADS,))
+        return b
+
+    def _block_of(self) -> tuple[SSAValue, SSAValue]:
+        start = self.b.index(Dim.symbol("_p") * BLOCK, {"_p": self.b.program_id(1)})
+        return self.b.program_id(0), start
+
+    def _first(self) -> list[Dim]:
+        return [Dim.symbol("_r"), self.place(Dim.symbol("_j")), Dim.constant(0)]
+
+    def _tile(self, coords: Mapping[str, SSAValue], start: SSAValue) -> tuple[TileRegion, list[Dim], list[Dim]]:
+        """The tile of a block as it is contiguous, where it is in memory, and where its chunks are in shared memory."""
+        found = {**coords, "_j": start, "_r0": coords["_r"], "_j0": start}
+        row, here = Dim.symbol("_r") - Dim.symbol("_r0"), Dim.symbol("_j") - Dim.symbol("_j0")
+        at = self.place(Dim.symbol("_j") * self.stride)
+        bounds = {"_j": self.length}
+        if self.is_strip:
+            bounds = (
+                bounds
+                if self.inner.value is not None and self.inner.value % CHUNK == 0
+                else {**bounds, "_r": self.inner}
+            )
+            region = TileRegion(found, ("_j", "_r"), (self.width, CHUNK), bounds)
+            return region, [Dim.symbol("_o"), at, Dim.symbol("_r")], [here // CHUNK * CHUNK + row, here % CHUNK]
+        bounds = bounds if self.rows == 1 else {**bounds, "_r": self.outer}
+        region = TileRegion(found, ("_r", "_j"), (self.rows, self.width), bounds)
+        return region, [Dim.symbol("_r"), at, Dim.constant(0)], [row * self.chunks + here // CHUNK, here % CHUNK]
+
+    def _chunk_at(self, number: int) -> list[Dim]:
+        return [Dim.symbol("_t"), Dim.constant(number)]
+
+    def _block(self, coords: Mapping[str, SSAValue], start: SSAValue, above: SSAValue | None) -> SSAValue:
+        """The results of a block, whose prefix is `above`, and its total; no results without one."""
+        b = self.b
+        region, place, slot = self._tile(coords, start)
+        everything = region.along(region.axes, region.sizes, {})
+        source = self.call.output(b, 0) if self.stride > 1 else self.call.input(b, 0)
+        loaded = b.cast(b.load(source, place, region), self.compute)
+        for axis in region.bounds:
+            loaded = b.clip(loaded, axis, self.identity, region)
+        b.barrier()
+        b.store(loaded, self.elements, slot, everything)
+        b.barrier()
+        inner: list[SSAValue] = []
+        for number in range(CHUNK):
+            element = b.load(self.elements, self._chunk_at(number), self.threads)
+            inner.append(self.join(b, inner[-1] if inner else self.empty(b, (THREADS,)), element))
+        prefix, total = self._exchange(inner[-1], above)
+        if prefix is not None:
+            results = [self.empty(b, (THREADS,)), *inner[:-1]] if self.stride > 1 else inner
+            for number, result in enumerate(results):
+                b.store(self.join(b, prefix, result), self.elements, self._chunk_at(number), self.threads)
+            b.barrier()
+            made = b.load(self.elements, slot, everything)
+            b.store(b.cast(made, self.out.dtype), self.call.output(b, 0), place, region)
+        return total
+
+    def _exchange(self, totals: SSAValue, above: SSAValue | None) -> tuple[SSAValue | None, SSAValue]:
+        """The prefix of each chunk, and the total of the block, by the totals of chunks."""
+        b, thread = self.b, Dim.symbol("_t")
+        prefix = above if above is None or self.sizes else b.broadcast(above, (THREADS,), ())
+        if self.chunks == 1:
+            return prefix, self.empty(b, ())
+        b.store(totals, self.totals, [thread], self.threads)
+        b.barrier()
+        starts = [thread % CHUNK + number * CHUNK for number in range(CHUNK)]
+        if not self.is_strip:
+            starts = [thread // CHUNK * CHUNK + number for number in range(CHUNK)]
+        lines = [b.load(self.totals, [at], self.threads) for at in starts]
+        before, total = self._chain(lines, thread // CHUNK if self.is_strip else thread % CHUNK)
+        if self.chunks == CHUNK:
+            joined = None if prefix is None else self.join(b, prefix, before)
+            return joined, total if self.is_strip else self.empty(b, ())
+        b.store(total, self.groups, [thread], self.threads)
+        b.barrier()
+        groups = [b.load(self.groups, [Dim.constant(number * CHUNK)], TileRegion({})) for number in range(CHUNK)]
+        before_group, whole = self._chain(groups, thread // CHUNK)
+        if prefix is not None:
+            prefix = self.join(b, self.join(b, prefix, before_group), before)
+        return prefix, whole
+
+    def _chain(self, totals: Sequence[SSAValue], number: Dim) -> tuple[SSAValue, SSAValue]:
+        """For each thread those of 16 totals that come before its own `number`, joined in order; and all of them."""
+        b = self.b
+        own = b.coordinate_of(number, self.threads)
+        before, running = self.empty(b, (THREADS,)), self.empty(b, tile_type(totals[0]).shape)
+        for at, total in enumerate(totals):
+            if at:
+                is_later = b.elementwise("ge", own, b.full(at, (THREADS,), tile_type(own).dtype))
+                whole = running if tile_type(running).rank else b.broadcast(running, (THREADS,), ())
+                before = b.select(is_later, whole, before)
+            running = self.join(b, running, total)
+        return before, running
+
+
+def _shares_rows(scan: Scan) -> bool:
+    """Whether programs share rows: long ones of which there are few, with results that hold what is carried."""
+    machine, rows, count = scan.call.machine, scan.outer.value, scan.count.value
+    holds = scan.out.dtype is scan.compute or str(scan.out.dtype) == scan.call.narrow_accumulator
+    is_few = rows is not None and rows < _ROWS_PER_UNIT * machine.blocks
+    return scan.inner.value == 1 and holds and is_few and (count is None or count > BLOCK)
+
+
+def _write_scan(call: Call) -> list[SpecOp]:
+    """The kernels of a scan: one, or where programs share rows, one for totals, one for their prefixes, one for all."""
+    if not call.machine.is_gpu:
+        return [ColumnScan(call).write()]
+    scan = BlockScan(call)
+    if not _shares_rows(scan):
+        return [scan.write_whole()]
+    return [scan.write_totals(), BlockScan(call, BLOCK).write_whole("prefixes"), BlockScan(call).write_blocks()]
+
+
+SCAN = LibraryKernel("scan", "Cumulative sum, product, maximum or minimum along an axis, by chunks.", _write_scan)
