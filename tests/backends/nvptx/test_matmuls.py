@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.backends.nvptx.block_model import RATES, WGMMA_BLOCKS, Rows, block_time, contraction_block
 from tessera.backends.nvptx.hopper.fragments import FRAGMENT, Layout, Registers
-from tessera.backends.nvptx.hopper.programs import window_of
+from tessera.backends.nvptx.hopper.programs import cut_columns, move_up
 from tessera.backends.nvptx.mma.programs import MULTICAST
 from tessera.backends.nvptx.ops.wgmma_kernel import parts_of, pieces_of
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
@@ -131,8 +131,8 @@ def test_elements_beside_each_other_are_read_together() -> None:
         text = BACKEND.code(lower_dot(layer, shapes, block, **choices)).text
         return text.count("load i32, ptr"), text.count("load bfloat, ptr") + text.count("load i16, ptr")
 
-    # A pair for every eight columns of the 256, in the loop of programs and after it.
-    assert reads(2560, (128, 256, 64)) == (2 * 32, 0)
+    # A pair for every eight columns of a part of 64, in the loop of programs and after it.
+    assert reads(2560, (128, 256, 64)) == (2 * 8, 0)
     assert reads(2562, (128, 256, 64), epilogue="after") == (32, 0)
     assert reads(2561, (128, 256, 64)) == (0, 64)
 
@@ -165,10 +165,33 @@ def test_parts_of_columns_have_every_element_once(eights: int, blocks: int, is_p
     width = 8 * data.draw(st.integers(1, eights))
     seen: list[str] = []
     for first in range(0, 8 * eights, width):
-        part = window_of(tile, first, min(width, 8 * eights - first))
+        part = cut_columns(tile, first, min(width, 8 * eights - first))
         assert len(part.flat()) * (2 if is_packed else 1) == part.layout.count
         seen += [value.text for value in part.flat()]
     assert sorted(seen) == sorted(value.text for value in values)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 4), st.integers(0, 7), st.integers(1, 2), st.booleans())
+def test_registers_move_up_by_a_part(parts: int, eights: int, blocks: int, is_packed: bool) -> None:
+    """What is in front after some trips is what was behind so many parts."""
+    layout = Layout(FRAGMENT, blocks, 64 * parts + 8 * eights)
+    values = [Value("i32", f"%{at}") for at in range(layout.count // (2 if is_packed else 1))]
+    tile = Registers(layout, bf16, None, values) if is_packed else Registers(layout, f32, values)
+    moved = tile
+    for part in range(parts + 1):
+        count = 64 if part < parts else 8 * eights
+        assert cut_columns(moved, 0, count).flat() == cut_columns(tile, 64 * part, count).flat()
+        moved = tile.like(move_up(moved, 64))
+
+
+def test_an_epilogue_is_as_long_for_wide_blocks() -> None:
+    """Parts of 64 columns are in a loop: the dots beside them are written once, however many there are."""
+    shapes = [(4096, 4096), (4096, 4096), (4096,)]
+    texts = [BACKEND.code(lower_dot(layer, shapes, (128, columns, 64))).text for columns in (128, 192, 256)]
+    assert len({text.count("wgmma.commit_group") for text in texts}) == 1
+    # One dot of the first program, one before the first part, one for each of its four pieces, and one after them.
+    assert texts[0].count("wgmma.commit_group") == 7
 
 
 def test_parts_are_all_columns() -> None:

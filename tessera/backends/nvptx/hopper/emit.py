@@ -16,8 +16,18 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.hopper import shared_memory as clusters
-from tessera.backends.nvptx.hopper.fragments import Registers, Thread, thread_of
-from tessera.backends.nvptx.hopper.programs import Mailbox, OverlappedTiles, Part, epilogue_in, mailboxes, program_at
+from tessera.backends.nvptx.hopper.fragments import Thread, thread_of
+from tessera.backends.nvptx.hopper.programs import (
+    Deferred,
+    Mailbox,
+    OverlappedTiles,
+    Piece,
+    epilogue_in,
+    flat,
+    mailboxes,
+    program_at,
+    unflat,
+)
 from tessera.backends.nvptx.hopper.shared_memory import ORDER_THREADS, Cursor, Ring, SharedTile, ThreadBarriers
 from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.mma import assembly as asm
@@ -118,7 +128,7 @@ class MatrixEmitter:
         self.is_cluster = kernel.name == "ttarget.matrix_kernel" and kernel.value("multicast")
         self.rank = clusters.cluster_rank(f) if self.is_cluster else number(0)
         self.tiles: TileOps | None = None
-        self.between: list[Part] = []
+        self.between: Deferred | None = None
         """What is written into the first steps of the next loop."""
         self.held: Callable[[], None] | None = None
         """What is written before the next wait for dots."""
@@ -349,14 +359,18 @@ class MatrixEmitter:
 
         given = flat(start)
         # What the program before left to do goes into the first steps but one, while two dots are in flight.
-        parts, self.between = self.between, []
-        for early, late in [(None, None), *parts] if parts else []:
-            if early is not None:
+        deferred, self.between = self.between, None
+        if deferred is not None:
+
+            def step(piece: Piece, carried: list[Value]) -> list[Value]:
+                early, self.held = piece
                 early()
-            self.held = late
-            given = body(low, given)
-            assert self.held is None, "a step waits for the dot of the step before"
-            low = f.add(low, op.step)
+                made = body(carried[0], carried[1:])
+                assert self.held is None, "a step waits for the dot of the step before"
+                return [f.add(carried[0], op.step), *made]
+
+            first = [f.add(low, op.step), *body(f.index(low), given)]
+            low, *given = deferred.run(f, step, first)
         found = f.loop(low, high, op.step * op.copies, body, given, op.is_nonempty)
         self.values.update(zip(op.results, unflat(start, found), strict=True))
 
@@ -462,33 +476,3 @@ class MatrixEmitter:
             clusters.arrive_in_cluster(f, address, condition)
         else:
             asm.barrier_arrive(f, address, condition)
-
-
-def flat(values: Sequence[Any]) -> list[Value]:
-    """Everything a loop carries, as the values of one thread."""
-    found: list[Value] = []
-    for value in values:
-        if isinstance(value, Cursor):
-            found += [value.slot, value.phase]
-        elif isinstance(value, Registers):
-            found += value.flat()
-        else:
-            found += value if isinstance(value, list) else [value]
-    return found
-
-
-def unflat(like: Sequence[Any], values: Sequence[Value]) -> list[Any]:
-    """`flat` undone."""
-    found: list[Any] = []
-    at = 0
-    for one in like:
-        count = len(flat([one]))
-        part = list(values[at : at + count])
-        at += count
-        if isinstance(one, Cursor):
-            found.append(Cursor(part[0], part[1]))
-        elif isinstance(one, Registers):
-            found.append(one.like(part))
-        else:
-            found.append(part if isinstance(one, list) else part[0])
-    return found

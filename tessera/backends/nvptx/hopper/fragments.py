@@ -146,6 +146,20 @@ class Thread:
     column: Value
 
 
+@frozen
+class Window:
+    """Columns of a tile that are at hand: where a part of it begins, known or computed, and which columns of that."""
+
+    start: Index
+    inner: int
+    count: int
+
+    @property
+    def known(self) -> int:
+        """The first of the columns, as far as it is known here."""
+        return self.inner + (self.start if isinstance(self.start, int) else 0)
+
+
 def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType, exact: bool = False) -> Value:
     """A function of one element. exp and exp2 are approximate, within 2 or 3 ulp, unless `exact`."""
     if dtype is f32 and fn == "exp2" and not exact:

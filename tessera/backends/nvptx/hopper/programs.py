@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.backends.nvptx.hopper.fragments import Registers
+from tessera.backends.nvptx.hopper.fragments import Registers, Window
+from tessera.backends.nvptx.hopper.shared_memory import Cursor
 from tessera.backends.nvptx.mma import assembly as asm
 from tessera.backends.nvptx.mma.assembly import number, op32
-from tessera.backends.nvptx.ops.wgmma_kernel import pieces_of
+from tessera.backends.nvptx.ops.wgmma_kernel import parts_of
 from tessera.backends.nvptx.text import special
 from tessera.backends.nvptx.types import spec_ops, yielded_values
 from tessera.backends.nvptx.waits import Waits, bounded_poll
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.hopper.emit import MatrixEmitter
@@ -139,6 +141,39 @@ def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
     return found
 
 
+# What loops carry: cursors, fragments and lists of values as the values of one thread, and back.
+
+
+def flat(values: Sequence[Any]) -> list[Value]:
+    """Everything a loop carries, as the values of one thread."""
+    found: list[Value] = []
+    for value in values:
+        if isinstance(value, Cursor):
+            found += [value.slot, value.phase]
+        elif isinstance(value, Registers):
+            found += value.flat()
+        else:
+            found += value if isinstance(value, list) else [value]
+    return found
+
+
+def unflat(like: Sequence[Any], values: Sequence[Value]) -> list[Any]:
+    """`flat` undone."""
+    found: list[Any] = []
+    at = 0
+    for one in like:
+        count = len(flat([one]))
+        part = list(values[at : at + count])
+        at += count
+        if isinstance(one, Cursor):
+            found.append(Cursor(part[0], part[1]))
+        elif isinstance(one, Registers):
+            found.append(one.like(part))
+        else:
+            found.append(part if isinstance(one, list) else part[0])
+    return found
+
+
 # Programs in two parts: the epilogue of one is written between the first steps of the next one's dots.
 
 
@@ -147,8 +182,64 @@ def epilogue_in(op: SpecOp) -> SpecOp | None:
     return next((part for part in spec_ops(op.regions[0].block) if part.name == "ttarget.epilogue"), None)
 
 
-Part = tuple[Callable[[], None], Callable[[], None]]
+Piece = tuple[Callable[[], None], Callable[[], None]]
 """What is written before a step of dots, and what after it."""
+Step = Callable[[Piece, list[Value]], list[Value]]
+"""Writes a piece of an epilogue, and what goes beside it, from what is carried so far."""
+
+
+@frozen
+class Deferred:
+    """The epilogue of a program, left to be written into steps of the next one."""
+
+    op: SpecOp
+    values: Sequence[Registers]
+    write: Callable[[Sequence[Registers], Window], Piece]
+
+    def run(self, f: FunctionText, step: Step, carried: list[Value]) -> list[Value]:
+        """Do all of it: whole parts in one loop, then what remains of a part.
+
+        Registers have no index, so they move up by a part with each trip. Unrolled, a step for each piece would be
+        assembled by itself, and the assembler took ten times as long.
+        """
+        width, total = self.op.value("columns"), self.values[0].layout.columns
+        whole, values = total // width, list(self.values)
+        if whole < 2:
+            for first, count in parts_of(self.op):
+                carried = self._do_part(step, [cut_columns(value, first, count) for value in values], first, carried)
+            return carried
+        count = len(carried)
+
+        def do_part(index: Value, given: list[Value]) -> list[Value]:
+            left = unflat(values, given[count:])
+            cut = [cut_columns(value, 0, width) for value in left]
+            made = self._do_part(step, cut, f.mul(index, width), given[:count])
+            return [*made, *flat([move_up(tile, width) for tile in left])]
+
+        found = f.loop(0, whole, 1, do_part, [*carried, *flat(values)])
+        carried, left = found[:count], total % width
+        if left:
+            moved = unflat(values, found[count:])
+            carried = self._do_part(step, [cut_columns(value, 0, left) for value in moved], whole * width, carried)
+        return carried
+
+    def _do_part(self, step: Step, values: Sequence[Registers], start: Index, carried: list[Value]) -> list[Value]:
+        width, total = self.op.value("columns") // self.op.value("pieces"), values[0].layout.columns
+        for inner in range(0, total, width):
+            count = min(width, total - inner)
+            cut = [cut_columns(value, inner, count) for value in values]
+            carried = step(self.write(cut, Window(start, inner, count)), carried)
+        return carried
+
+
+def move_up(tile: Registers, columns: int) -> list[Value]:
+    """The registers of a tile with so many columns less in front, and nothing behind."""
+    each, given = 4 if tile.pairs is not None else 2, tile.flat()
+    share, gone = tile.layout.columns // each, columns // each
+    found: list[Value] = []
+    for first in range(0, len(given), share):
+        found += [*given[first + gone : first + share], *[Value(value.type, "undef") for value in given[:gone]]]
+    return found
 
 
 class OverlappedTiles:
@@ -161,59 +252,60 @@ class OverlappedTiles:
         self.f = emitter.f
 
     def run(self) -> None:
-        from tessera.backends.nvptx.hopper.emit import flat, unflat  # noqa: PLC0415 - they know each other
-
         f, cursors = self.f, [self.emitter.values[value] for value in self.op.operands]
         position = special(f, "ctaid.x")
-        after, values = self._tile(position, cursors, [])
+        after, values = self._tile(position, cursors, None)
         like = [*after, *values]
 
         def body(carried: list[Value]) -> list[Value]:
             here, before = carried[:2]
             given = unflat(like, carried[2:])
-            parts = self._parts(given[len(after) :], before)
-            following, made = self._tile(here, given[: len(after)], parts)
+            deferred = self._defer(given[len(after) :], before)
+            following, made = self._tile(here, given[: len(after)], deferred)
             return [op32(f, "add", here, special(f, "nctaid.x")), here, *flat([*following, *made])]
 
         start = [op32(f, "add", position, special(f, "nctaid.x")), position, *flat(like)]
         last = f.while_(start, lambda carried: f.icmp("slt", carried[0], self.total), body)
-        for early, late in self._parts(unflat(like, last[2:])[len(after) :], last[1]):
-            early()
-            late()
 
-    def _tile(self, position: Value, cursors: Sequence[Any], between: list[Part]) -> tuple[list[Any], list[Any]]:
+        def write(piece: Piece, carried: list[Value]) -> list[Value]:
+            for half in piece:
+                half()
+            return carried
+
+        self._defer(unflat(like, last[2:])[len(after) :], last[1]).run(f, write, [])
+
+    def _tile(self, position: Value, cursors: Sequence[Any], between: Deferred | None) -> tuple[list[Any], list[Any]]:
         """A program but for its epilogue: its cursors in rings after it, and what its epilogue takes."""
         emitter, block = self.emitter, self.op.regions[0].block
         ids = emitter.program_ids(self.op, position, self.counts)
         emitter.values.update(zip(block.args, [*ids, *cursors], strict=True))
         emitter.between = between
         emitter.run_block(block)
-        assert not emitter.between, "parts of the epilogue go between steps"
+        assert emitter.between is None, "parts of the epilogue go between steps"
         return [emitter.values[value] for value in yielded_values(block)], [
             emitter.values[v] for v in self.epilogue.operands
         ]
 
-    def _parts(self, values: Sequence[Any], position: Value) -> list[Part]:
+    def _defer(self, values: Sequence[Registers], position: Value) -> Deferred:
         """The epilogue of a program, in pieces: what all rows read, which comes early, and everything else."""
         block = self.epilogue.regions[0].block
         early = [op for op in spec_ops(block) if _is_early(op)]
         late = [op for op in spec_ops(block) if op not in early]
 
-        def piece(first: int, count: int) -> Part:
+        def write(cut: Sequence[Registers], window: Window) -> Piece:
             def begin() -> None:
                 ids = self.emitter.program_ids(self.op, position, self.counts)
-                cut = [window_of(value, first, count) for value in values]
                 self.emitter.values.update(zip(block.args, [*ids, *cut], strict=True))
-                self._some(early, first, count)
+                self._some(early, window)
 
-            return begin, lambda: self._some(late, first, count)
+            return begin, lambda: self._some(late, window)
 
-        return [piece(*one) for one in pieces_of(self.epilogue)]
+        return Deferred(self.epilogue, values, write)
 
-    def _some(self, ops: Sequence[SpecOp], first: int, count: int) -> None:
+    def _some(self, ops: Sequence[SpecOp], window: Window) -> None:
         tiles = self.emitter.tiles
         assert tiles is not None
-        tiles.window = (first, count)
+        tiles.window = window
         self.emitter.run_ops(ops)
         tiles.window = None
 
@@ -225,7 +317,7 @@ def _is_early(op: SpecOp) -> bool:
     return not any(op.value("axes")[0] in expr.symbols for expr in op.value("map")) and len(op.value("axes")) == 2
 
 
-def window_of(tile: Registers, first: int, count: int) -> Registers:
+def cut_columns(tile: Registers, first: int, count: int) -> Registers:
     """Some columns of a fragment."""
     layout = tile.layout
     cut = layout.with_columns(count)

@@ -32,6 +32,7 @@ from tessera.backends.nvptx.hopper.fragments import (
     ROWS,
     Layout,
     Registers,
+    Window,
     across_threads,
     is_paired,
     math_of,
@@ -50,7 +51,7 @@ from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import around
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.instructions import Value, dim_value
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import IndexOp
 from tessera.types.dim import Dim
@@ -80,8 +81,8 @@ class TileOps:
         self.f, self.setting, self.values, self.is_first = f, setting, values, is_first
         self.consumers: int = kernel.value("consumers")
         self.exact = is_exact(kernel)
-        self.window: tuple[int, int] | None = None
-        """The first of the columns that are at hand, and how many; None for all."""
+        self.window: Window | None = None
+        """The columns that are at hand; None for all."""
         self._thread_of = thread
         self.begin(kernel)
 
@@ -114,7 +115,7 @@ class TileOps:
         return Layout(FRAGMENT, blocks, self._columns(type.sizes[1]), self.step)
 
     def _columns(self, size: int) -> int:
-        return size if self.window is None else self.window[1]
+        return size if self.window is None else self.window.count
 
     # Dots.
 
@@ -308,8 +309,14 @@ class TileOps:
         env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[first:]), strict=True))
         thread = self.thread(layout.blocks)
         if self.window is not None:
-            thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self.window[0]))
+            thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self._first_column(self.window)))
         return elements.Coordinates(self.f, layout, thread, op.value("axes"), env)
+
+    def _first_column(self, window: Window) -> Value:
+        f, start = self.f, window.start
+        if isinstance(start, int):
+            return number(window.known)
+        return op32(f, "add", f.raw("i32", f"trunc {start} to i32"), window.inner)
 
     def emit_coordinate(self, op: target_ops.CoordinateOp) -> Registers:
         type = shaped_type(op.result)
@@ -386,25 +393,24 @@ class TileOps:
         tile, map, staging = self._tile(op.operands[0]), self.values[op.operands[1]], self.values[op.operands[2]]
         assert isinstance(staging, SharedTile)
         layout, span = tile.layout, staging.span_columns
-        column = self.window[0] if self.window else 0
-        # A piece of a span waits for its staging buffer where it is the first, and leaves where it is the last.
-        inner, total = column % span, sizes_of(op.operands[0])[1]
-        is_piece = layout.columns < span and column - inner + span <= total
+        window = self.window or Window(0, 0, layout.columns)
+        # A piece of a span waits for its staging buffer where it is the first, and leaves where it is the last. Parts
+        # begin with a span; those whose beginning is computed are whole.
+        inner, total = window.inner % span, sizes_of(op.operands[0])[1]
+        is_piece = layout.columns < span and window.known - inner + span <= total
         spans = 1 if is_piece else layout.columns // span
         own = op32(f, "mul", setting.group, 2 * staging.bytes)
         barrier = op32(f, "add", setting.group, 1)
         pieces = [(block, part) for block in range(layout.blocks) for part in range(spans)]
-        before, is_odd = layout.blocks * (column // span), layout.blocks * (total // span) % 2
+        before, is_odd = layout.blocks * (window.known // span), layout.blocks * (total // span) % 2
         # Two pieces have a staging buffer each and go together; of more, the third takes that of the first.
         together = 2 if len(pieces) == 2 else 1
         for first in range(0, len(pieces), together):
-            at = [
-                op32(f, "add", setting.base, staging.offset + (before + first + slot) % 2 * staging.bytes)
-                for slot in (0, 1)
-            ]
+            at = [self._staging_at(staging, window, layout.blocks, before + first + slot) for slot in (0, 1)]
             group = [(op32(f, "add", at[slot], own), *pieces[first + slot]) for slot in range(together)]
             # Two groups may be under way, and this one takes the buffer of the older, or of both.
-            # After an odd number of pieces the last one of the program before has the first buffer as well.
+            # After an odd number of pieces the last one of the program before has the first buffer as well; of parts
+            # whose beginning is computed any may be the first.
             left = 0 if is_odd and before + first == 0 else 2 - together
             if inner == 0:
                 asm.copies_read(f, left, self.is_first)
@@ -416,11 +422,21 @@ class TileOps:
             asm.effect(f, "fence.proxy.async.shared::cta;")
             asm.named_barrier(f, barrier, WARPGROUP)
             for address, block, part in group:
-                at_column = column - inner + part * span
+                at_column = f.add(window.start, window.inner - inner + part * span)
                 asm.copy_out(f, map, address, self._corner(op, layout, block, at_column), self.is_first)
         return layout.columns if is_piece else spans * span
 
-    def _corner(self, op: SpecOp, layout: Layout, block: int, column: int) -> list[Value]:
+    def _staging_at(self, staging: SharedTile, window: Window, blocks: int, piece: int) -> Value:
+        """The staging buffer of a piece, every other one; pieces are counted from a start that is known."""
+        f, start = self.f, window.start
+        if isinstance(start, int) or blocks % 2 == 0:
+            return op32(f, "add", self.setting.base, staging.offset + piece % 2 * staging.bytes)
+        spans = op32(f, "udiv", f.raw("i32", f"trunc {start} to i32"), staging.span_columns)
+        slot = op32(f, "and", op32(f, "add", spans, piece), 1)
+        at = op32(f, "add", self.setting.base, staging.offset)
+        return op32(f, "add", at, op32(f, "mul", slot, staging.bytes))
+
+    def _corner(self, op: SpecOp, layout: Layout, block: int, column: Index) -> list[Value]:
         """Where a box begins in the buffer, innermost dim first."""
         f = self.f
         env = {**self.setting.sizes}
