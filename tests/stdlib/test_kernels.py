@@ -16,6 +16,7 @@ from tessera.ir.schedule.emit.request import Request
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.passes.check_races import find_race
 from tessera.stdlib.kernels import LIBRARY, StandardLibrary
+from tessera.stdlib.kernels.attention_parts import share_parts
 from tessera.types import dtype as dt
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
@@ -57,6 +58,32 @@ def test_samples(op: str, sample: Any, is_free: bool) -> None:
             assert_attended(left, right, arrays)
         else:
             assert left.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize(("parts", "filled"), [(9, None), (64, None), (70, 129), (40, 0), (33, 33 * 4)])
+def test_parts_joined_by_lanes_have_the_bits_of_parts_in_order(parts: int, filled: int | None) -> None:
+    """Maxima far apart, such as make factors 0, parts that saw nothing, and accumulators that overflow in a join."""
+    rng = np.random.default_rng(parts)
+    acc = (rng.standard_normal((1, 5, parts, 6)) * 2.0 ** rng.integers(-140, 127, (1, 5, parts, 1))).astype(np.float32)
+    top = rng.integers(-150, 150, (1, 5, parts)).astype(np.float32)
+    top[0, 0], top[0, 1, ::2] = -np.inf, -np.inf
+    total = np.where(top == -np.inf, 0, 1 + rng.random(top.shape)).astype(np.float32)
+    acc[top == -np.inf] = 0
+    arrays, attributes = [acc, top, total], {"dtype": dt.f32, "keys": 0}
+    if filled is not None:
+        end = -(-filled // 4)
+        acc[:, :, end:], top[:, :, end:], total[:, :, end:] = np.nan, np.nan, np.nan
+        arrays, attributes = [*arrays, np.array(filled)], {"dtype": dt.f32, "keys": 4}
+    with np.errstate(all="ignore"):
+        (ordered,) = run_library("attention_join", arrays, attributes)
+        (found,) = run_library("attention_join", arrays, attributes, machine=GPUS["sm_90a"])
+    assert found.tobytes() == ordered.tobytes()
+    assert "ttile.shuffle" in str(kernels_of("attention_join", typed(arrays, None), attributes, GPUS["sm_90a"])[0])
+
+
+@pytest.mark.parametrize(("heads", "parts", "wanted"), [(8, 64, 16), (128, 64, 1), (12, 4, 4), (768, 4, 1), (1, 3, 3)])
+def test_parts_are_shared_so_that_all_multiprocessors_are_done_together(heads: int, parts: int, wanted: int) -> None:
+    assert share_parts(heads, parts, 132) == wanted
 
 
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])

@@ -413,15 +413,27 @@ class Attention:
 
 
 def join_parts(b: TileBuilder, before: Sequence[SSAValue], part: Sequence[SSAValue]) -> list[SSAValue]:
-    """Accumulators, maxima and sums of parts so far, and of one more.
+    """Accumulators, maxima and sums of parts so far, and of one more."""
+    (acc, top, total), (more, other, added) = before, part
+    new = b.elementwise("max", top, other)
+
+    def across(rows: SSAValue) -> SSAValue:
+        return b.broadcast(rows, tile_type(acc).shape, range(tile_type(rows).rank))
+
+    kept, taken = join_factors(b, (top, other), new)
+    total = b.elementwise("add", b.elementwise("mul", total, kept), b.elementwise("mul", added, taken))
+    acc = b.elementwise("fma", more, across(taken), b.elementwise("mul", acc, across(kept)))
+    return [acc, new, total]
+
+
+def join_factors(b: TileBuilder, tops: Sequence[SSAValue], new: SSAValue) -> list[SSAValue]:
+    """What was summed with maxima is multiplied by, for their maximum `new`.
 
     Differences of maxima are integers, and factors below the smallest normal number are 0: powers of two are exact,
     whether the machine's own exp2 gives them or a polynomial.
     """
-    (acc, top, total), (more, other, added) = before, part
-    type = tile_type(top)
+    type = tile_type(new)
     zero, lowest = b.full(0.0, type.shape, type.dtype), -126.0 if type.dtype.bits == 32 else -1022.0
-    new = b.elementwise("max", top, other)
     # Where nothing was seen yet 0 is subtracted: -inf - -inf would be NaN.
     shift = b.select(b.elementwise("eq", new, b.full(_LOW, type.shape, type.dtype)), zero, new)
 
@@ -430,13 +442,7 @@ def join_parts(b: TileBuilder, before: Sequence[SSAValue], part: Sequence[SSAVal
         is_lost = b.elementwise("lt", change, b.full(lowest, type.shape, type.dtype))
         return b.select(is_lost, zero, b.elementwise("exp2", change))
 
-    def across(rows: SSAValue) -> SSAValue:
-        return b.broadcast(rows, tile_type(acc).shape, range(type.rank))
-
-    kept, taken = factor(top), factor(other)
-    total = b.elementwise("add", b.elementwise("mul", total, kept), b.elementwise("mul", added, taken))
-    acc = b.elementwise("fma", more, across(taken), b.elementwise("mul", acc, across(kept)))
-    return [acc, new, total]
+    return [factor(top) for top in tops]
 
 
 def _mask_map(mask: TensorType) -> list[Dim]:

@@ -7,13 +7,35 @@ that does, in order, so both have the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import TileRegion
-from tessera.stdlib.kernels.attention import Attention, NarrowAttention, QueryView, bounds_of, is_narrow, join_parts
+from tessera.ir.tile.language import TileRegion, tile_type
+from tessera.stdlib.kernels.attention import (
+    Attention,
+    NarrowAttention,
+    QueryView,
+    bounds_of,
+    is_narrow,
+    join_factors,
+    join_parts,
+)
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
+
+
+def share_parts(heads: int, parts: int, blocks: int) -> int:
+    """How many programs share the parts of each head: the fewest of those that so many blocks do soonest.
+
+    The start and the end of a program take as long as a quarter of a part.
+    """
+
+    def time_of(count: int) -> tuple[int, int]:
+        return -(-heads * count // blocks) * (4 * -(-parts // count) + 1), count
+
+    return min(range(1, max(parts, 1) + 1), key=time_of)
 
 
 class _Parts(Attention):
@@ -46,14 +68,35 @@ class _Parts(Attention):
     def _candidates(self) -> tuple[int, ...]:
         return (8, 16, 32)
 
+    @property
+    def _part_count(self) -> Dim:
+        return self.call.operands[1].shape[2].ceildiv(self.part)
+
+    @property
+    def _stride(self) -> int:
+        """How many programs share the parts of a head, where each takes several; 0 where each takes one.
+
+        On a GPU copies of a program run ahead of its dots, over all of its parts, and one that has none to read is
+        soon done, so that there are no more programs than multiprocessors need to be done at the same time.
+        """
+        heads, count = self.batch * self.shared * self.rows.size.ceildiv(self.rows.tile), self._part_count.value
+        blocks = self._blocks
+        return share_parts(heads.value or 1, count or blocks, blocks) if blocks else 0
+
+    @property
+    def _blocks(self) -> int:
+        """Programs that run at a time: several on a multiprocessor, whose threads wait for memory themselves."""
+        return 4 * self.call.machine.blocks
+
     def _grid(self) -> list[Dim]:
-        parts = self.call.operands[1].shape[2].ceildiv(self.part)
+        parts = minimum(self._part_count, self._stride) if self._stride else self._part_count
         return [self.batch, self.shared, self.rows.size.ceildiv(self.rows.tile), parts]
 
     def _coordinates(self) -> dict[str, SSAValue]:
         b = self.b
         found = {"_b": b.program_id(0), "_g": b.program_id(1), "_i": self._start(2, self.rows.tile)}
-        found |= {"_part": b.program_id(3), "_s": self._start(3, self.part)}
+        if not self._stride:
+            found |= {"_part": b.program_id(3), "_s": self._start(3, self.part)}
         if self.is_cached:
             found["_filled"] = b.fetch(self.call.input(b, 3), self.call.at(3, ()), {})
         return found
@@ -73,6 +116,20 @@ class _Parts(Attention):
     @property
     def _end(self) -> Dim:
         return minimum(self.part, self._filled)
+
+    def write(self) -> SpecOp:
+        if not self._stride:
+            return super().write()
+        b = self.b
+        first = self._queries(b.index(0)) if self._has_first else None
+
+        def attend_part(part: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
+            self.coords |= {"_part": part, "_s": b.index(Dim.symbol("_p") * self.part, {"_p": part})}
+            self._finish(*self._attend_all(first))
+            return []
+
+        b.loop(b.program_id(3), b.index(self._part_count), self._stride, attend_part)
+        return b.finish()
 
     def _attend_all(self, first: SSAValue | None) -> list[SSAValue]:
         return self._attend(first, self.b.index(0), self.b.index(self._round_up(self._end, self.width), self.coords))
@@ -108,6 +165,10 @@ class _NarrowParts(_Parts, NarrowAttention):
     """The same on tensor cores, whose blocks have 64 rows: those beyond the group are read, but not stored."""
 
     @property
+    def _blocks(self) -> int:
+        return self.call.machine.blocks
+
+    @property
     def _candidates(self) -> tuple[int, ...]:
         return (64,)
 
@@ -129,50 +190,132 @@ ATTENTION_PARTS = LibraryKernel(
 
 _BLOCK = 8
 """Parts that are loaded together at most, before any is joined."""
+_WARP_BLOCK = 32
+"""The same where lanes have a part each while factors are computed."""
 _COLUMNS = 128
 
 
-def _write_join(call: Call) -> list[SpecOp]:
+class _Join:
     """Programs over batch, heads and columns; a loop over the parts carries the columns of the result."""
-    parts, (out,) = call.operands[0], call.results
-    count, width = parts.shape[2], parts.shape[3]
-    columns = width.value if width.value and width.value <= 2 * _COLUMNS else _COLUMNS
-    together = max(1, min(_BLOCK, count.value)) if count.value is not None else _BLOCK
-    b = call.builder([*parts.shape[:2], width.ceildiv(columns)])
-    start = b.index(Dim.symbol("_p") * columns, {"_p": b.program_id(2)})
-    coords = {"_b": b.program_id(0), "_h": b.program_id(1), "_e": start}
-    row, dtype = [Dim.symbol("_b"), Dim.symbol("_h")], parts.dtype.compute
-    region = TileRegion(coords, ("_e",), (columns,), bounds_of("_e", width, columns))
 
-    def load(number: int, p: SSAValue) -> SSAValue:
-        """Of a part that is not there: nothing seen."""
-        names = ("_s", "_e") if number == 0 else ("_s",)
-        sizes = (1, columns) if number == 0 else (1,)
-        bounds = {**region.bounds, **bounds_of("_s", count, together)}
-        where = TileRegion({**coords, "_s": p}, names, sizes, {name: bounds[name] for name in names if name in bounds})
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        parts = call.operands[0]
+        self.count, self.width, self.dtype = parts.shape[2], parts.shape[3], parts.dtype.compute
+        known = self.width.value
+        self.columns = known if known and known <= 2 * _COLUMNS else _COLUMNS
+        self.b = b = call.builder([*parts.shape[:2], self.width.ceildiv(self.columns)])
+        start = b.index(Dim.symbol("_p") * self.columns, {"_p": b.program_id(2)})
+        self.coords = {"_b": b.program_id(0), "_h": b.program_id(1), "_e": start}
+        if len(call.operands) > 3:
+            self.coords["_filled"] = b.fetch(call.input(b, 3), call.at(3, ()), {})
+        self.bounds = bounds_of("_e", self.width, self.columns)
+        known = self.count.value
+        self.is_by_lanes = call.lanes == 32 and (known is None or known > _BLOCK)
+        self.together = _WARP_BLOCK if self.is_by_lanes else max(1, min(_BLOCK, known if known is not None else _BLOCK))
+        shared = range(4 if self.is_by_lanes else 0)
+        self.shared = [b.scratch([self.together], self.dtype, space="shared") for _ in shared]
+
+    @property
+    def _end(self) -> Dim:
+        """Parts that there are; those beyond the length of a cache have nothing."""
+        if "_filled" not in self.coords:
+            return self.count
+        return minimum(self.count, maximum(0, Dim.symbol("_filled")).ceildiv(self.call.attributes["keys"]))
+
+    def _load(self, number: int, names: tuple[str, ...], sizes: tuple[int, ...], p: SSAValue) -> SSAValue:
+        """Accumulators, maxima or sums; of a part that is not there, nothing seen."""
+        bounds = {**self.bounds, **bounds_of("_s", self._end, self.together)}
+        kept = {name: bounds[name] for name in names if name in bounds}
+        where = TileRegion({**self.coords, "_s": p}, names, sizes, kept)
+        at = self.call.at(number, [Dim.symbol("_b"), Dim.symbol("_h"), *map(Dim.symbol, names)])
         pad = float("-inf") if number == 1 else 0
-        at = call.at(number, [*row, *map(Dim.symbol, names)])
-        tile = b.load(call.input(b, number), at, where, pad=pad)
-        return b.reduce(b.cast(tile, dtype), "sum" if number == 0 else "max", 0)
+        return self.b.cast(self.b.load(self.call.input(self.b, number), at, where, pad=pad), self.dtype)
 
-    def block(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        at = [p, *(b.index(Dim.symbol("_s") + number, {"_s": p}) for number in range(1, together))]
-        loaded = [[load(number, index) for number in range(3)] for index in at]
+    def _load_part(self, number: int, p: SSAValue) -> SSAValue:
+        if number:
+            return self.b.reduce(self._load(number, ("_s",), (1,), p), "max", 0)
+        if self.call.lanes != 32:
+            return self.b.reduce(self._load(number, ("_s", "_e"), (1, self.columns), p), "sum", 0)
+        return self._load_columns(p)
+
+    def _load_columns(self, p: SSAValue) -> SSAValue:
+        """Accumulators of a part, as threads hold the sums; of one that is not there, those of another, and then 0."""
+        b, call, coords = self.b, self.call, {**self.coords, "_s": p}
+        is_bounded = bool(bounds_of("_s", self._end, self.together))
+        last = minimum(Dim.symbol("_s"), maximum(self._end - 1, 0)) if is_bounded else Dim.symbol("_s")
+        region = TileRegion({**coords, "_s": b.index(last, coords)}, ("_e",), (self.columns,), self.bounds)
+        at = call.at(0, [Dim.symbol(name) for name in ("_b", "_h", "_s", "_e")])
+        made = b.cast(b.load(call.input(b, 0), at, region), self.dtype)
+        if not is_bounded:
+            return made
+        left = b.coordinate_of(self._end - Dim.symbol("_s"), TileRegion(coords, (), (), {}))
+        is_there = b.elementwise("gt", left, b.full(0, (), tile_type(left).dtype))
+        return b.select(b.broadcast(is_there, (self.columns,), ()), made, b.full(0.0, (self.columns,), self.dtype))
+
+    def _following(self, p: SSAValue) -> list[SSAValue]:
+        b = self.b
+        return [p, *(b.index(Dim.symbol("_s") + number, {"_s": p}) for number in range(1, self.together))]
+
+    def _join_block(self, p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        loaded = [[self._load_part(number, at) for number in range(3)] for at in self._following(p)]
         for part in loaded:
-            carried = join_parts(b, carried, part)
+            carried = join_parts(self.b, carried, part)
         return carried
 
-    nothing = [b.full(0.0, (columns,), dtype), b.full(float("-inf"), (), dtype), b.full(0.0, (), dtype)]
-    acc, _, total = b.loop(b.index(0), b.index(count), together, block, nothing)
-    none = b.elementwise("eq", total, b.full(0.0, (), dtype))
-    divisor = b.select(none, b.full(1.0, (), dtype), total)
-    made = b.cast(b.elementwise("div", acc, b.broadcast(divisor, (columns,), ())), out.dtype)
-    where = [*row, Dim.constant(0), Dim.symbol("_e")]
-    if call.outputs[0] is not None:
-        b.store(made, call.output(b, 0), where, region)
-    if call.epilogue is not None:
-        call.epilogue.store(b, made, region, where)
-    return [b.finish()]
+    def _join_by_lanes(self, p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        """The same, with the factors of each part computed by a lane of its own, as `join_parts` does in order.
+
+        The maximum so far of each part is a prefix, which comes out the same in any order.
+        """
+        b, size = self.b, self.together
+        acc, top, total = carried
+        loaded = [self._load_part(0, at) for at in self._following(p)]
+        tops, totals = (self._load(number, ("_s",), (size,), p) for number in (1, 2))
+        before = b.broadcast(top, (size,), ())
+        most = b.elementwise("max", tops, before)
+        for by in (1, 2, 4, 8, 16):
+            most = b.elementwise("max", most, b.shuffle(most, "up", by))
+        lane = b.coordinate_of(Dim.symbol("_l"), TileRegion({"_l": b.index(0)}, ("_l",), (size,), {}))
+        is_first = b.elementwise("eq", lane, b.full(0, (size,), tile_type(lane).dtype))
+        previous = b.select(is_first, before, b.shuffle(most, "up", 1))
+        kept, taken = join_factors(b, (previous, tops), most)
+        added = b.elementwise("mul", totals, taken)
+        read = [self._share(*pair) for pair in zip((kept, taken, added, most), self.shared, strict=True)]
+        b.barrier()
+        for number, part in enumerate(loaded):
+            kept_one, taken_one, added_one = (one(number) for one in read[:3])
+            total = b.elementwise("add", b.elementwise("mul", total, kept_one), added_one)
+            scaled = b.elementwise("mul", acc, b.broadcast(kept_one, (self.columns,), ()))
+            acc = b.elementwise("fma", part, b.broadcast(taken_one, (self.columns,), ()), scaled)
+        new = read[3](size - 1)
+        b.barrier()
+        return [acc, new, total]
+
+    def _share(self, tile: SSAValue, memory: SSAValue) -> Callable[[int], SSAValue]:
+        """What lanes have, for all threads to read one by one."""
+        b, region = self.b, TileRegion({"_l": self.b.index(0)}, ("_l",), (self.together,), {})
+        b.store(tile, memory, [Dim.symbol("_l")], region)
+        return lambda number: b.load(memory, [Dim.constant(number)], TileRegion({}, (), (), {}))
+
+    def write(self) -> SpecOp:
+        b, call, dtype, columns = self.b, self.call, self.dtype, self.columns
+        nothing = [b.full(0.0, (columns,), dtype), b.full(float("-inf"), (), dtype), b.full(0.0, (), dtype)]
+        block = self._join_by_lanes if self.is_by_lanes else self._join_block
+        acc, _, total = b.loop(b.index(0), b.index(self._end, self.coords), self.together, block, nothing)
+        none = b.elementwise("eq", total, b.full(0.0, (), dtype))
+        divisor = b.select(none, b.full(1.0, (), dtype), total)
+        quotient = b.elementwise("div", acc, b.broadcast(divisor, (columns,), ()))
+        made = b.cast(quotient, call.results[0].dtype)
+        where = [Dim.symbol("_b"), Dim.symbol("_h"), Dim.constant(0), Dim.symbol("_e")]
+        region = TileRegion(self.coords, ("_e",), (columns,), self.bounds)
+        if call.outputs[0] is not None:
+            b.store(made, call.output(b, 0), where, region)
+        if call.epilogue is not None:
+            call.epilogue.store(b, made, region, where)
+        return b.finish()
 
 
-ATTENTION_JOIN = LibraryKernel("attention_join", "Parts of an attention, joined in order.", _write_join)
+ATTENTION_JOIN = LibraryKernel(
+    "attention_join", "Parts of an attention, joined in order.", lambda call: [_Join(call).write()]
+)

@@ -194,7 +194,7 @@ ttile.kernel @alike(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
 // One group with two dots in a loop waits for itself: where its stages are half of the shared memory, two CTAs share a
 // multiprocessor, and its registers.
 // CHECK-LABEL: ttile.kernel @half(
-// CHECK-SAME:    warpgroups = 1, roles = "producer", registers = [24, 232]}
+// CHECK-SAME:    warpgroups = 1, roles = "producer", registers = [40, 216]}
 ttile.kernel @half(%0: !ttile.buffer<[1, 2, 64, 64], bf16>, %1: !ttile.buffer<[1, 2, 256, 64], bf16>, %2: !ttile.buffer<[1, 2, 256, 64], bf16>, %3: !ttile.buffer<[1, 2, 64, 64], bf16>) attributes {symbols = [], grid = [1, 2, 1], writes = [3], kind = "library", warpgroups = 1} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
   %5 = ttile.program_id {axis = 1} : () -> !ttile.index

@@ -77,7 +77,7 @@ def _described_arguments(kernel: KernelOp, *, stores: bool) -> set[int]:
 
 def drop_dots(kernel: KernelOp, described: Collection[int]) -> bool:
     """Take the loops with dots out of a kernel; False where one of them may run although a tensor is empty."""
-    loops = [op for op in kernel.walk() if isinstance(op, ForOp) and dots_in(op)]
+    loops = [op for op in kernel.walk() if isinstance(op, ForOp) and dots_in(op) and not _stores(op)]
     if not all(any(_is_inside(dot, loop) for loop in loops) for dot in dots_in(kernel)):
         return False
     outer = [loop for loop in loops if not any(_is_inside(loop, other) for other in loops if other is not loop)]
@@ -124,6 +124,10 @@ def _is_at_most_zero(dim: Dim) -> bool:
     (atom,) = dim.terms[0][0]
     decide = {"min": any, "max": all}.get(atom.kind)
     return decide is not None and decide(_is_at_most_zero(arg) for arg in atom.args)
+
+
+def _stores(loop: ForOp) -> bool:
+    return any(isinstance(op, StoreOp) for op in loop.walk())
 
 
 def _is_inside(op: object, loop: SpecOp) -> bool:

@@ -67,7 +67,7 @@ def _columns_of(value: SSAValue) -> int:
 
 _REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
-_HALF = (24, 232)
+_HALF = (40, 216)
 """The same of one consumer, of two CTAs on a multiprocessor."""
 _TURNING = (24, 240)
 """The same where two dots share one loop: accumulators of both are live."""

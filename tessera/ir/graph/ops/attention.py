@@ -168,7 +168,8 @@ def _split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) 
     if not part or is_masked or q.shape[2].value != 1 or (keys is not None and keys <= part):
         return None
     parts = b.emit("attention_parts", *operands, keys=part, scale=attributes["scale"])
-    return b.emit("attention_join", *parts, dtype=q.dtype)
+    lengths = operands[3:]
+    return b.emit("attention_join", *parts, *lengths, dtype=q.dtype, keys=part if lengths else 0)
 
 
 def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
@@ -381,19 +382,28 @@ def _finite(top: Array) -> Array:
 
 
 def _infer_join(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-    acc, *rows = types
+    (acc, *rows), lengths = types[:3], types[3:]
+    for length in lengths:
+        _check_length(ctx, "attention_join", length)
+    if len(lengths) > 1 or (attributes["keys"] > 0) != bool(lengths):
+        raise ctx.fail(f"`attention_join` takes a length with the keys of a part: {len(lengths)}, {attributes['keys']}")
     if acc.rank != 4 or any(each.rank != 3 for each in rows):
         listed = ", ".join(map(str, types))
         raise ctx.fail(f"`attention_join` needs accumulators, maxima and sums of parts, got {listed}")
     for name, each in zip(("top", "total"), rows, strict=True):
         match_dims(ctx, "attention_join", Named("acc", acc.shape), Named(name, each.shape), range(3))
         check_float(ctx, "attention_join", each, name)
-    common_dtype(ctx, "attention_join", types)
+    common_dtype(ctx, "attention_join", types[:3])
     return [TensorType((*acc.shape[:2], ONE, acc.shape[3]), attributes["dtype"])]
 
 
-def attention_join_reference(acc: Array, top: Array, total: Array, *, dtype: DType) -> Array:
+def attention_join_reference(
+    acc: Array, top: Array, total: Array, *lengths: Array, dtype: DType, keys: int = 0
+) -> Array:
     """Parts times two to the power of their maxima, over the sum of all; nothing but -inf gives 0."""
+    for length in lengths:
+        count = -(-max(int(length), 0) // keys)
+        acc, top, total = (values[:, :, :count] for values in (acc, top, total))
     with np.errstate(all="ignore"):
         wide = top.astype(np.float64)
         factors = np.exp2(wide - _finite(wide.max(-1, keepdims=True, initial=-np.inf)))
@@ -627,13 +637,17 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.attention_join",
         summary="Accumulators of parts of the keys joined in order, times two to their maxima, over the sum of all.",
-        operands=("acc", "top", "total"),
-        attributes=(Attribute("dtype", "dtype", doc="of the result"),),
+        operands=("acc", "top", "total", "length*"),
+        attributes=(
+            Attribute("dtype", "dtype", doc="of the result"),
+            Attribute("keys", "int", 0, "keys of a part, where a cache has a length; parts beyond it are not read"),
+        ),
         infer=_infer_join,
         reference=attention_join_reference,
         samples=(
             Sample("few", _join_sample(3, 8), {"dtype": dt.f32}),
             Sample("many", _join_sample(40, 5), {"dtype": dt.f32}),
+            Sample("of a cache", _with_length(_join_sample(40, 5), 140), {"dtype": dt.f32, "keys": 4}),
         ),
         dtypes=("f32", "f64"),
         cost=visits(2),
