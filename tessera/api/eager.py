@@ -117,10 +117,14 @@ _OPTIONS = Options()
 def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], options: Options | None = None) -> Any:
     """The result of one op on tensors with data."""
     operands = adopt_all(operands)
+    rule = REGISTRY[op].attribute_rule
+    decided = {} if rule is None else _decide_attributes(op, operands, attributes)
+    attributes = {**attributes, **decided} if decided else attributes
     key: Any = (op, _forms(op, operands), _key_of(op, attributes) if attributes else ())
     if options is not None:
         key = (key, options)
-    found = _lookup(key)
+    # What sizes decided is right for these sizes alone.
+    found = None if any(value is not None for value in decided.values()) else _lookup(key)
     if found is _UNKNOWN:
         options = _options_for(op, operands) if options is None else options
         made = _compile_dynamic(op, [_type_of(operand) for operand in operands], attributes, options)
@@ -179,6 +183,15 @@ def _key_of(op: str, attributes: Mapping[str, Any]) -> Any:
     except TypeError:
         check_attributes(REGISTRY[op], attributes, user_span())  # says which one is not what it should be
         raise
+
+
+def _decide_attributes(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that sizes decide, which a program for all sizes is not told."""
+    spec = REGISTRY[op]
+    assert spec.attribute_rule is not None
+    types = [_type_of(operand) for operand in operands]
+    decided = spec.attribute_rule(types, spec.with_defaults(attributes))
+    return {name: value for name, value in decided.items() if name not in attributes}
 
 
 def _lookup(key: Any) -> Any:

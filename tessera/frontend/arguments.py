@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
 from tessera.diagnostics.codes import ArgumentError
@@ -16,6 +16,7 @@ from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.types.dtype import parse_dtype
+from tessera.types.shape import TensorType
 
 # Calls with missing or unexpected arguments.
 
@@ -258,9 +259,11 @@ def check_strings(op: str, name: str, given: Iterable[str] | str) -> tuple[str, 
         raise ArgumentError(message, fix=f'write `{name}=("name",)`') from None
 
 
-def check_attributes(spec: OpSpec, attributes: Mapping[str, Any], span: Span | None) -> dict[str, Any]:
+def check_attributes(
+    spec: OpSpec, attributes: Mapping[str, Any], span: Span | None, types: Sequence[TensorType] = ()
+) -> dict[str, Any]:
     """The attributes of an op, each checked against its declared kind; raises `ArgumentError` (T0202)."""
-    full = spec.with_defaults(attributes)
+    full = spec.complete(attributes, types) if types else spec.with_defaults(attributes)
 
     def check(op: str) -> dict[str, Any]:
         for item in spec.attributes:

@@ -258,10 +258,11 @@ class EagerBuilder:
 def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """Record an op with the conversions that a policy asks for around it."""
     name = REGISTRY[op].short_name
-    full = REGISTRY[op].with_defaults(attributes)
+    builder = TraceBuilder(trace)
+    full = REGISTRY[op].complete(attributes, [builder.type_of(one) for one in operands])
     if trace.bits is None:
         trace.bits = static_bits()  # numbered through the trace: no two of its roundings have the same bits
-    return OpUnderPolicy(TraceBuilder(trace), name, full, policy, trace.bits, user_span()).apply(operands)
+    return OpUnderPolicy(builder, name, full, policy, trace.bits, user_span()).apply(operands)
 
 
 def mark_results(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:
@@ -304,10 +305,9 @@ class PolicyScope:
         with dispatch.suspend_traces():
             if not needs_work(self.policy) and self.policy.accumulate is None:
                 return dispatch.apply_at(self.device, op, operands, attributes)
-            full = REGISTRY[op].with_defaults(attributes)
-            return OpUnderPolicy(
-                EagerBuilder(self.device), REGISTRY[op].short_name, full, self.policy, self.bits
-            ).apply(operands)
+            builder = EagerBuilder(self.device)
+            full = REGISTRY[op].complete(attributes, [builder.type_of(one) for one in operands])
+            return OpUnderPolicy(builder, REGISTRY[op].short_name, full, self.policy, self.bits).apply(operands)
 
 
 @contextmanager

@@ -335,7 +335,7 @@ class Trace:
         values = tuple(self.value_of(operand) for operand in operands)
         types = [self.tape.types[value] for value in values]
         span = span or user_span()
-        full = check_attributes(spec, attributes, span)
+        full = check_attributes(spec, attributes, span, types)
         if policy.accumulate is not None and full.get("accumulate", policy) is None:
             from tessera.ir.graph.policy_casts import is_summing  # noqa: PLC0415 - few programs have a policy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from typing import TypeAlias
@@ -357,7 +357,7 @@ def parse_dim(text: str, *, refuses_zero: bool = False) -> Dim:
         word = match.group().strip()
         tokens.append(_WORDS.get(word, word))
         at = match.end()
-    if sum(token in _NESTING for token in tokens) > _MOST_NESTED or tokens.count("(") > _MOST_NESTED:
+    if _nesting(tokens, _NESTING, 0) > _MOST_NESTED or _nesting(tokens, (), 1) > _MOST_NESTED:
         raise ValueError(f"a dimension divides, compares and has parentheses {_MOST_NESTED} times at most")
     parser = _Parser(text, tokens, refuses_zero)
     result = parser.sum()
@@ -366,6 +366,24 @@ def parse_dim(text: str, *, refuses_zero: bool = False) -> Dim:
     if any(abs(coefficient) >= 1 << 63 for _, coefficient in result.terms):
         raise ValueError("a dimension has a factor that does not fit into 63 bits")
     return result
+
+
+def _nesting(tokens: Sequence[str], operators: Sequence[str], each: int) -> int:
+    """How deep operators nest at most, and parentheses by `each`; terms and arguments stand beside each other."""
+    levels = [(0, 0)]
+    for token in tokens:
+        deepest, here = levels[-1]
+        if token in operators:
+            levels[-1] = (deepest, here + 1)
+        elif token in ("+", "-", ","):
+            levels[-1] = (max(deepest, here), 0)
+        elif token == "(":
+            levels.append((0, 0))
+        elif token == ")" and len(levels) > 1:
+            levels.pop()
+            levels[-1] = (levels[-1][0], levels[-1][1] + max(deepest, here) + each)
+    # Those that nobody closes nest as those that are.
+    return sum(max(level) + each for level in levels) - each
 
 
 def _degree(dim: Dim) -> int:

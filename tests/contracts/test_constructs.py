@@ -71,6 +71,7 @@ def test_what_has_no_program_stands_between_passes_or_is_written_by_hand() -> No
         "tgraph.checkpoint",
         "tgraph.custom_function",
         "tgraph.custom_linear",
+        "tgraph.size_cond",
     }
     by_hand = {"ttile.softmax", "ttile.attend", "ttile.barrier", "ttile.per_block", "ttarget.launch", "ttarget.barrier"}
     by_choice = {"ttarget.uniform", "ttarget.elect"}  # `matrix.roles`

@@ -61,6 +61,7 @@ PROPERTIES = {
     ),
     "graph-split-collectives": "tests/schedule/test_overlap.py::test_splitting_keeps_what_every_rank_gets",
     "graph-state-accumulators": f"{HERE}::test_every_sum_states_its_accumulator_and_one_that_does_keeps_it",
+    "graph-split-contractions": "tests/graph/test_segments.py::test_bits_are_those_of_the_recipe",
     "nvptx-choose-vectors": ROWS_ON_TARGET,
     "nvptx-defer-accumulators": ROWS_ON_TARGET,
     "nvptx-schedule-rows": ROWS_ON_TARGET,

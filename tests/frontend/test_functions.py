@@ -31,7 +31,7 @@ OTHER_NAMES = {
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
     "take_along_legal", "index_legal", "take_legal", "attention_parts", "attention_join", "kv_write",
-    "custom_linear", "optimization_barrier", "saved_value",
+    "join_segments", "size_cond", "custom_linear", "optimization_barrier", "saved_value",
 }  # fmt: skip
 """What decompositions are made of; users do not call them."""
 

@@ -101,6 +101,7 @@ FAMILIES: dict[str, Forms] = {
     **dict.fromkeys(("attention", "attention_with_lse"), composite.attention),
     "attention_parts": composite.attention_parts,
     "attention_join": composite.attention_join,
+    "join_segments": composite.join_segments,
     "cached_attention": composite.cached_attention,
     "split_qkv": composite.split_qkv,
     "rotary": composite.rotary,

@@ -278,6 +278,12 @@ def attention_join(spec: OpSpec, dtype: DType) -> list[Form]:
     return [Form("joined", operands, sizes, constantly(dtype=dtype))]
 
 
+def join_segments(spec: OpSpec, dtype: DType) -> list[Form]:
+    """One partial result and many."""
+    sizes = tuple({"P": max(one["T"], 1), "D": one["D"]} for one in HEADS)
+    return [Form("joined", (Operand(("P", 2, "D")),), sizes, constantly(dtype=dtype))]
+
+
 def split_qkv(spec: OpSpec, dtype: DType) -> list[Form]:
     """Equal and shared heads."""
     x = (Operand(("B", "S", "C")),)

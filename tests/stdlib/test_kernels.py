@@ -287,6 +287,7 @@ SOUND: list[tuple[str, list[list[Any]], list[dt.DType], dict[str, Any], int]] = 
     ("attention_parts", [["B", 8, 1, 16], ["B", 2, "K", 16], ["B", 2, "K", 16]], [dt.f32] * 3, {"keys": 256}, 2),
     ("attention_parts", [["B", 8, 1, 16], ["B", 2, 512, 16], ["B", 2, 512, 16]], [dt.f32] * 3, {"keys": 256}, 0),
     ("attention_join", [["B", "H", "P", "D"], *[["B", "H", "P"]] * 2], [dt.f32] * 3, {"dtype": dt.f32}, 0),
+    ("join_segments", [["S", "A", "B"]], [dt.f32], {"dtype": dt.f32}, 0),
     ("kv_write", [["B", "H", "T", "D"], [], ["B", "H", "S", "D"]], [dt.f32, dt.i64, dt.f32], {}, 0),
 ]
 

@@ -27,6 +27,8 @@ from tests.transforms.programs import (
 WITHOUT = {
     "attention_parts": "made of `attention` behind all transforms",
     "attention_join": "made of `attention` behind all transforms",
+    "size_cond": "made of contractions behind all transforms",
+    "join_segments": "made of contractions behind all transforms",
     "bitcast": "bits have no derivative",
     "cast": "tried by `tests/transforms/test_grad.py`: its samples are in f32 and at edges of dtypes",
     "dequantize": "works in f32 alone; tried by `tests/transforms/test_grad.py`",

@@ -52,6 +52,7 @@ def _program(spec: OpSpec, sample: Sample, arrays: list[Array]) -> Tape:
 LOOPS = {
     "attention_parts": (0, 1, 2, 3),
     "attention_join": (0, 1, 2),
+    "join_segments": (0,),
     "cached_attention": (3,),
     "kv_append": (2,),
     "kv_write": (1,),

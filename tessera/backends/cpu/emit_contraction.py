@@ -176,10 +176,15 @@ def contraction_scratch(target: TargetText, op: GemmOp) -> int:
     return scratch_bytes(GemmPlan.of(target, accumulator_of(op)))
 
 
+def longest_k(op: GemmOp) -> Dim:
+    """The contracted dim of the first batch: a last segment of it may have less than the others."""
+    return op.k.substitute({f"_b{axis}": 0 for axis in range(len(op.batch))})
+
+
 def contraction_tasks(f: FunctionText, op: GemmOp, sizes: Mapping[str, Index], slot: int) -> Value:
     """Tasks of a batch of matmuls; how each is cut goes into the slot of the context that kernels own."""
     threads = f.arguments[1]
-    batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.batch), op.m, op.n, op.k))
+    batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.batch), op.m, op.n, longest_k(op)))
     shape = GemmPlan.of(f.target, accumulator_of(op)).shape
     grid = choose_grid(f, shape, m, n, k, batch, threads)
     packed = f.op("or", f.op("shl", grid.rows, f.const_i(32)), grid.columns)
@@ -196,7 +201,7 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
     """This task's part of a batch of matmuls."""
     f = emitter.f
     extents = [dim_value(f, dim, emitter.env) for dim in op.batch]
-    m, n, k = (dim_value(f, dim, emitter.env) for dim in (op.m, op.n, op.k))
+    m, n, k = (dim_value(f, dim, emitter.env) for dim in (op.m, op.n, longest_k(op)))
     batch: Index = 1
     for extent in extents:
         batch = f.mul(batch, extent)
@@ -215,7 +220,7 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
         frame = (f.arguments[0], *(f.index(index) for index in here))
         return GemmProblem(
             *block,
-            k,
+            k if op.k == longest_k(op) else dim_value(f, op.k, {**emitter.env, **_batch_env(frame)}),
             lhs=_operand(emitter, op, "lhs", _OPERANDS["lhs"], frame),
             rhs=_operand(emitter, op, "rhs", _OPERANDS["rhs"], frame),
             scratch=scratch,

@@ -18,7 +18,7 @@ from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.tile import typed_ops as ttile
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.promotion import holds
@@ -65,7 +65,8 @@ def match_contraction(kernel: SpecOp) -> Match | None:
     at = ops.index(loop)
     grid = kernel.value("grid")
     bounds = (*left.bounds, right.bounds[1])
-    if len(grid) < 2 or right.bounds[0] != bounds[1] or not _is_whole(loop, bounds[1]):
+    k = _length_of(loop, bounds[1])
+    if len(grid) < 2 or right.bounds[0] != bounds[1] or k is None:
         return None
     starts = _starts(left, right, kernel)
     if starts is None or not _is_around(ops[:at], ops[at + 1 :]):
@@ -79,7 +80,7 @@ def match_contraction(kernel: SpecOp) -> Match | None:
         batch=tuple(grid[:-2]),
         m=bounds[0],
         n=bounds[2],
-        k=bounds[1],
+        k=k,
         starts=starts,
     )
 
@@ -164,16 +165,27 @@ def _is_program(value: SSAValue, axis: int) -> bool:
     return isinstance(op, ttile.ProgramIdOp) and op.axis == axis
 
 
-def _is_whole(loop: SpecOp, k: Dim) -> bool:
-    """Whether a loop adds to zero, from 0 up to `k`."""
+def _length_of(loop: SpecOp, end: Dim) -> Dim | None:
+    """How far a loop that adds to zero goes along K; None where that is neither all of it nor a segment.
+
+    Operands of a batch of segments end at `end`, which depends on the segment: the last may have less.
+    """
     low, high, start = (value.op if isinstance(value, OpResult) else None for value in loop.operands)
     if (
         not isinstance(low, ttile.IndexOp)
         or not isinstance(high, ttile.IndexOp)
         or not isinstance(start, ttile.ConstantOp)
     ):
-        return False
-    return low.expr.value == 0 and high.expr == k and start.value("value") == 0
+        return None
+    if low.expr.value != 0 or start.value("value") != 0:
+        return None
+    if high.expr == end:
+        return end
+    parts = end.coefficient("_b0")
+    if parts is None or parts[0] != -high.expr or "_b0" in parts[1].symbols:
+        return None
+    is_even = (parts[1] % high.expr).value == 0
+    return high.expr if is_even else minimum(high.expr, end)
 
 
 _BEFORE = ("ttile.program_id", "ttile.index", "ttile.constant")

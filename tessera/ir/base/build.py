@@ -188,6 +188,8 @@ class Build:
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         """The result of op `<dialect>.<name>`, or a tuple when it has several."""
         cls = op_class(name if "." in name else f"{self.dialect}.{name}")
+        if cls.spec.attribute_rule is not None:
+            attributes = cls.spec.complete(attributes, [self.type_of(one) for one in operands])
         properties = properties_of(cls, attributes)
         regions: Any = ()
         values = {name: attribute.data for name, attribute in properties.items()}

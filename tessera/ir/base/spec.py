@@ -175,6 +175,7 @@ Simplify: TypeAlias = Callable[[Simplifier, Sequence[Any], Attributes], Any]
 CostRule: TypeAlias = Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Cost]
 Transform: TypeAlias = Callable[..., Any]
 """A rule by which a transform rewrites an op, against `Builder`."""
+AttributeRule: TypeAlias = Callable[[Sequence[TensorType], Attributes], Attributes]
 TypeRule: TypeAlias = Callable[[Sequence[Any], Attributes], Sequence[Any]]
 Verify: TypeAlias = Callable[[Any], None]
 Differs: TypeAlias = "Callable[[Attributes], Nondeterminism | None]"
@@ -200,7 +201,8 @@ class OpSpec:
     differentiated through `decompose`, or says in `no_derivative` why it has none. `batch` names the rule for a batch
     of operands (`ir/graph/batching/shared.py`), `shard` is a slot of the transform of that name.
     `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
-    `more_effects` are those that an op has by its attributes, on top of `effects`. An op that
+    `more_effects` are those that an op has by its attributes, on top of `effects`. `attribute_rule` gives, from
+    operand types, attributes that are not given when an op is first made; rewrites hand them on. An op that
     `takes_positions` reads or writes where an operand says; `decompose` may be told how that is `checked`.
 
     Ops of the lower stages work on other types than tensors, and leave `infer` out. They may give `type_rule`, from
@@ -220,6 +222,7 @@ class OpSpec:
     effects: frozenset[str] = frozenset()
     nondeterminism: Differs | None = None
     more_effects: Callable[[Attributes], frozenset[str]] | None = None
+    attribute_rule: AttributeRule | None = None
     samples: tuple[Sample, ...] = ()
     dtypes: tuple[str, ...] = ()
     cost: CostRule | None = None
@@ -297,6 +300,14 @@ class OpSpec:
         if missing:
             raise TypeError(f"`{self.name}` needs attribute `{missing[0]}`")
         return {a.name: given.get(a.name, a.default) for a in self.attributes}
+
+    def complete(self, given: Attributes, types: Sequence[TensorType]) -> dict[str, Any]:
+        """The same of an op on operands of these types, which decide some of those that are not given."""
+        full = self.with_defaults(given)
+        if self.attribute_rule is not None:
+            decided = self.attribute_rule(types, full)
+            full.update((name, value) for name, value in decided.items() if name not in given)
+        return full
 
 
 class Registry:

@@ -21,6 +21,7 @@ from tessera.ir.graph.passes.inline_custom import InlineCustom
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.passes.rematerialize import BYTES, Rematerialize
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
+from tessera.ir.graph.passes.split_contractions import SplitContractions
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.graph.policy_casts import is_summing
 from tessera.ir.graph.typed_ops import AxisIndexOp
@@ -80,4 +81,6 @@ def pipeline(*, checks: bool = False, level: int = BYTES) -> Sequence[Pass]:
         EliminateCommon(),
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.
         StateAccumulators(),
+        # After all of them: partial results are in the accumulator, and until here a contraction is one op.
+        SplitContractions(),
     )

@@ -343,7 +343,8 @@ class _PolicyBuilder:
     whole: OpUnderPolicy
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
-        whole, full = self.whole, REGISTRY[name].with_defaults(attributes)
+        whole = self.whole
+        full = REGISTRY[name].complete(attributes, [self.type_of(one) for one in operands])
         return OpUnderPolicy(whole.b, name, full, whole.policy, whole.bits, whole.span).apply(operands)
 
     def type_of(self, value: Any) -> TensorType:

@@ -194,6 +194,8 @@ class Conv1dOp(SpecOp):
     groups: int
     accumulate: DType | None
     dtype: DType | None
+    segment: Dim | None
+    partial: bool
 
 class Conv2dOp(SpecOp):
     x: SSAValue
@@ -205,6 +207,8 @@ class Conv2dOp(SpecOp):
     groups: int
     accumulate: DType | None
     dtype: DType | None
+    segment: Dim | None
+    partial: bool
 
 class ConvWindowsOp(SpecOp):
     w: SSAValue
@@ -216,6 +220,8 @@ class ConvWindowsOp(SpecOp):
     grouped: bool
     accumulate: DType | None
     dtype: DType | None
+    segment: Dim | None
+    partial: bool
 
 class CosOp(SpecOp):
     x: SSAValue
@@ -290,6 +296,8 @@ class DotGeneralOp(SpecOp):
     rhs_contract: tuple[int, ...]
     accumulate: DType | None
     dtype: DType | None
+    segment: Dim | None
+    partial: bool
 
 class DropoutOp(SpecOp):
     x: SSAValue
@@ -432,6 +440,10 @@ class IsinfOp(SpecOp):
 class IsnanOp(SpecOp):
     x: SSAValue
 
+class JoinSegmentsOp(SpecOp):
+    parts: SSAValue
+    dtype: DType
+
 class KernelCallOp(SpecOp):
     kernel: str
 
@@ -526,6 +538,8 @@ class MatmulOp(SpecOp):
     b: SSAValue
     accumulate: DType | None
     dtype: DType | None
+    segment: Dim | None
+    partial: bool
 
 class MaxOp(SpecOp):
     x: SSAValue
@@ -770,6 +784,11 @@ class SiluOp(SpecOp):
 
 class SinOp(SpecOp):
     x: SSAValue
+
+class SizeCondOp(SpecOp):
+    then: Region
+    otherwise: Region
+    size: Dim
 
 class SliceOp(SpecOp):
     x: SSAValue

@@ -144,7 +144,8 @@ def charge_of(op: SpecOp) -> Charge | None:
     if first is None or last is None or trips is None:
         return None
     if isinstance(op, tsched.IfOp):
-        return first.at_most(last)
+        # Branches by a size compute the same, and the first is the usual one.
+        return first.at_most(last) if op.size is None else first
     if isinstance(op, tsched.WhileOp):
         return first.plus(last).times(trips).plus(first)  # the condition is asked once more than it holds
     return first.times(trips)

@@ -121,7 +121,8 @@ class GuardOp(SpecOp):
 class IfOp(SpecOp):
     then: Region
     otherwise: Region
-    condition: SSAValue
+    condition: Sequence[SSAValue]
+    size: Dim | None
     flops: Dim | None
     bytes: Dim | None
     time: Dim | None

@@ -69,6 +69,7 @@ class ContractionMaps:
 
     Coordinates are named `b0..`, `m0..`, `n0..`, `k0..`. `out` must be the concatenation batch, m, n. `windows` lists
     (operand, expression, extent): the operand reads zero where the expression is outside `0 <= e < extent` (padding).
+    `cut` is where `k` ends in batches that have less of it, over the coordinates of the batch: operands end there too.
     """
 
     batch: tuple[Dim, ...]
@@ -78,6 +79,7 @@ class ContractionMaps:
     lhs: IndexMap
     rhs: IndexMap
     windows: tuple[tuple[int, Dim, Dim], ...] = ()
+    cut: Dim | None = None
 
 
 @frozen

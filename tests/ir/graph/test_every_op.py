@@ -22,6 +22,7 @@ from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.graph.dialect import from_tape, new_function, to_tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types import dtype as dt
+from tessera.types.dim import Dim
 from tessera.types.shape import TensorType
 
 SPECS = [spec for spec in REGISTRY if spec.samples]
@@ -105,6 +106,15 @@ FLOWS: dict[str, tuple[Tape, list[Any], list[Any]]] = {
         program(Record("tgraph.cond", (0, 1), {"then": doubling(), "otherwise": doubling()}, (2,)), [BOOL, F32], [F32]),
         [np.array(True), np.float32(3)],
         [6.0],
+    ),
+    "size_cond": (
+        program(
+            Record("tgraph.size_cond", (0,), {"size": Dim.of(0), "then": below(1.0), "otherwise": below(5.0)}, (1,)),
+            [F32],
+            [BOOL],
+        ),
+        [np.float32(3)],
+        [True],
     ),
     "while": (
         program(

@@ -99,7 +99,7 @@ tgraph.func @avg_pool(%x0: !tgraph.tensor<[N2, N3, N6, N8], f32>) -> !tgraph.ten
 // -----
 // Sum of products by an equation of axis labels, as in NumPy; operands are contracted from left to right.
 // CHECK-LABEL: tgraph.func @einsum(
-// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.dot_general %x0, %x1 {lhs_contract = [1], rhs_contract = [0], dtype = f32}
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.dot_general %x0, %x1 {lhs_contract = [1], rhs_contract = [0], dtype = f32, segment = 
 // CHECK-NEXT:  tgraph.return %[[V0]]
 tgraph.func @einsum(%x0: !tgraph.tensor<[N3, N4], f32>, %x1: !tgraph.tensor<[N4, N5], f32>) -> !tgraph.tensor<[N3, N5], f32> attributes {names = ["x0", "x1"]} {
   %0 = tgraph.einsum %x0, %x1 {equation = "ij,jk->ik"} : (!tgraph.tensor<[N3, N4], f32>, !tgraph.tensor<[N4, N5], f32>) -> !tgraph.tensor<[N3, N5], f32>
@@ -108,7 +108,7 @@ tgraph.func @einsum(%x0: !tgraph.tensor<[N3, N4], f32>, %x1: !tgraph.tensor<[N4,
 // -----
 // A result whose axes begin with those of the second operand: the operands change sides, and nothing is transposed.
 // CHECK-LABEL: tgraph.func @einsum_sides(
-// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.dot_general %x1, %x0 {lhs_batch = [0], rhs_batch = [0], lhs_contract = [2, 1], rhs_contract = [2, 3], dtype = f32}
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.dot_general %x1, %x0 {lhs_batch = [0], rhs_batch = [0], lhs_contract = [2, 1], rhs_contract = [2, 3], dtype = f32, segment = 
 // CHECK-NEXT:  tgraph.return %[[V0]]
 tgraph.func @einsum_sides(%x0: !tgraph.tensor<[N2, N3, N4, N6], f32>, %x1: !tgraph.tensor<[N2, N6, N4, N5], f32>) -> !tgraph.tensor<[N2, N5, N3], f32> attributes {names = ["x0", "x1"]} {
   %0 = tgraph.einsum %x0, %x1 {equation = "bijl,bljk->bki"} : (!tgraph.tensor<[N2, N3, N4, N6], f32>, !tgraph.tensor<[N2, N6, N4, N5], f32>) -> !tgraph.tensor<[N2, N5, N3], f32>

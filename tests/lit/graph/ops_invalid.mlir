@@ -63,3 +63,38 @@ tgraph.func @twice() {
 // CHECK: error[T0303]: this is IR of version 99, and this Tessera reads versions 1 to 4
 builtin.module attributes {tessera.version = 99 : i64} {
 }
+// -----
+// Steps of kernels end where segments do.
+// CHECK: error[T0301]: `matmul` takes segments of a multiple of 256 elements of K, got 1000
+tgraph.func @uneven_segments(%a: !tgraph.tensor<[M, 4000], f32>, %b: !tgraph.tensor<[4000, 8], f32>) -> !tgraph.tensor<[M, 8], f32> {
+  %0 = tgraph.matmul %a, %b {segment = 1000} : (!tgraph.tensor<[M, 4000], f32>, !tgraph.tensor<[4000, 8], f32>) -> !tgraph.tensor<[M, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[M, 8], f32>) -> ()
+}
+// -----
+// Partial results are those of segments.
+// CHECK: error[T0301]: `matmul` gives partial results of segments, and `segment` does not say how long they are
+tgraph.func @parts_of_nothing(%a: !tgraph.tensor<[M, 4000], f32>, %b: !tgraph.tensor<[4000, 8], f32>) -> !tgraph.tensor<[M, 8], f32> {
+  %0 = tgraph.matmul %a, %b {partial = true} : (!tgraph.tensor<[M, 4000], f32>, !tgraph.tensor<[4000, 8], f32>) -> !tgraph.tensor<[M, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[M, 8], f32>) -> ()
+}
+// -----
+// Partial results are along an axis.
+// CHECK: error[T0301]: `join_segments` takes partial results along its first axis, got [] f32
+tgraph.func @no_parts(%x: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> {
+  %0 = tgraph.join_segments %x {dtype = f32} : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// Both branches give the same.
+// CHECK: error[T0301]: `size_cond`: {{.*}}
+tgraph.func @branches(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> {
+  %0 = tgraph.size_cond %x {size = 1} ({
+  ^bb0(%y: !tgraph.tensor<[4], f32>):
+    tgraph.yield %y : (!tgraph.tensor<[4], f32>) -> ()
+  }, {
+  ^bb1(%y: !tgraph.tensor<[4], f32>):
+    %1 = tgraph.cast %y {dtype = bf16} : (!tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], bf16>
+    tgraph.yield %1 : (!tgraph.tensor<[4], bf16>) -> ()
+  }) : (!tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[4], f32>) -> ()
+}

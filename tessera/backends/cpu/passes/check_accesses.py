@@ -200,7 +200,7 @@ class _Walk:
         batch = {f"_b{axis}": Dim.symbol(f"%p{axis}") for axis in range(count)}
         programs = [Variable(f"%p{axis}", "program", ZERO, extent) for axis, extent in enumerate(op.batch)]
         for name, names in (("lhs", ("_m", "_k")), ("rhs", ("_k", "_n"))):
-            extents = {"_m": op.m, "_n": op.n, "_k": op.k}
+            extents = {"_m": op.m, "_n": op.n, "_k": op.k.substitute(batch)}
             elements = [Variable(f"%e{n}", "loop", ZERO, extents[axis]) for n, axis in enumerate(names)]
             scope = {**batch, **{axis: element.dim for axis, element in zip(names, elements, strict=True)}}
             yield self._operand(op, name, scope, [*programs, *elements])

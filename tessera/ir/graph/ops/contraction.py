@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, added_once, dtype_of, exact, numpy_dtype, round_as
+from tessera.ir.base.arrays import Array, added_once, dtype_of, exact, numpy_dtype, round_as, static
+from tessera.ir.base.index_maps import delinear
 from tessera.ir.base.interval import INF, Interval, IntervalQuery, IntervalRule, multiply, total_of
 from tessera.ir.base.spec import (
     FLOATS,
     INTEGERS,
     Attribute,
+    AttributeRule,
     Attributes,
     Builder,
     InferContext,
@@ -23,6 +25,7 @@ from tessera.ir.base.spec import (
     Simplifier,
 )
 from tessera.ir.graph.building import Types, axes_attribute, cast, cost_of, expand, same_dim
+from tessera.ir.graph.ops.segments import UNIT, join_segments, segment_length
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
@@ -36,12 +39,54 @@ NUMERICS = (
         "accumulate", "dtype", None, "dtype of the running sum; default f32 (f64 for f64); integers in 32 or 64 bits"
     ),
     Attribute("dtype", "dtype", None, "dtype of the result; default the promoted dtype of the operands"),
+    Attribute("segment", "dim", None, "elements of K in each segment, which are added up by themselves; None is all"),
+    Attribute("partial", "bool", False, "give what each segment adds up to, as the first axis, for a join to add"),
 )
 
 
 def coordinate(group: str, index: int) -> Dim:
     """A coordinate of the contraction's loop nest, such as `m0`."""
     return Dim.symbol(f"{group}{index}")
+
+
+def _with_segments(sizes: Callable[[Types, Attributes], tuple[Dim, Dim]]) -> AttributeRule:
+    """The rule that cuts K into segments; `sizes` are K and the columns."""
+
+    def rule(types: Types, attributes: Attributes) -> Attributes:
+        try:
+            return {"segment": segment_length(*sizes(types, attributes))}
+        except IndexError:  # operands of a rank that `infer` refuses
+            return {}
+
+    return rule
+
+
+def _check_segments(ctx: InferContext, op: str, whole: TensorType, k: Dim, attributes: Attributes) -> TensorType:
+    """The type of a result, or of partial ones: one for each segment, in the accumulator."""
+    length: Dim | None = attributes["segment"]
+    if length is not None and ((length % UNIT).value != 0 or length.value == 0):
+        raise ctx.fail(f"`{op}` takes segments of a multiple of {UNIT} elements of K, got {length}")
+    if not attributes["partial"]:
+        return whole
+    if length is None:
+        raise ctx.fail(f"`{op}` gives partial results of segments, and `segment` does not say how long they are")
+    return TensorType((k.ceildiv(length), *whole.shape), attributes["accumulate"] or whole.dtype)
+
+
+def _segment_maps(maps: ContractionMaps, attributes: Attributes) -> ContractionMaps:
+    """The maps of partial results: segments are the first batch axis, and K is what a segment has of it."""
+    if not attributes.get("partial"):
+        return maps
+    length: Dim = attributes["segment"]
+    whole = product(maps.k)
+    batch = {f"b{axis}": coordinate("b", axis + 1) for axis in range(len(maps.batch))}
+    parts = delinear(coordinate("b", 0) * length + coordinate("k", 0), maps.k)
+    where = {**batch, **{f"k{axis}": part for axis, part in enumerate(parts)}}
+    lhs, rhs = (tuple(index.substitute(where) for index in own) for own in (maps.lhs, maps.rhs))
+    count = whole.ceildiv(length)
+    return ContractionMaps(
+        (count, *maps.batch), maps.m, maps.n, (length,), lhs, rhs, cut=whole - coordinate("b", 0) * length
+    )
 
 
 def accumulator(result: DType) -> DType:
@@ -103,7 +148,13 @@ def _infer_matmul(ctx: InferContext, types: Types, attributes: Attributes) -> Ty
         raise ctx.fail(f"{message} {inner} differ", help=help)
     ctx.equal(a.shape[-1], b.shape[at], f"{message} {inner} must be equal")
     batch = broadcast(ctx, "matmul", Named("a", a.shape[:-2]), Named("b", b.shape[:-2]))
-    return [TensorType((*batch, *a.shape[-2:-1], *b.shape[-1:][: b.rank - 1]), dtype)]
+    whole = TensorType((*batch, *a.shape[-2:-1], *b.shape[-1:][: b.rank - 1]), dtype)
+    return [_check_segments(ctx, "matmul", whole, a.shape[-1], attributes)]
+
+
+def _matmul_sizes(types: Types, attributes: Attributes) -> tuple[Dim, Dim]:
+    a, b = types
+    return a.shape[-1], b.shape[-1] if b.rank > 1 else ONE
 
 
 def _batch_map(operand: Sequence[Dim], batch: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -133,7 +184,7 @@ def _matmul_maps(types: Types, attributes: Attributes) -> ContractionMaps:
     row = tuple(coordinate("m", axis) for axis in range(len(m)))
     column = (coordinate("n", 0),) if n else ()
     inner = (coordinate("k", 0),)
-    return ContractionMaps(
+    maps = ContractionMaps(
         batch=batch,
         m=m,
         n=n,
@@ -141,6 +192,7 @@ def _matmul_maps(types: Types, attributes: Attributes) -> ContractionMaps:
         lhs=(*(_batch_map(a.shape[:-2], batch) if batch else ()), *row, *inner),
         rhs=(*_batch_map(b.shape[:-2], batch), *inner, *column),
     )
+    return _segment_maps(maps, attributes)
 
 
 def reference_accumulator(a: Array, b: Array, result: DType, accumulate: DType | None) -> DType:
@@ -148,8 +200,29 @@ def reference_accumulator(a: Array, b: Array, result: DType, accumulate: DType |
     return accumulate or (dt.f64 if dt.f64 in (dtype_of(a), dtype_of(b)) else accumulator(result))
 
 
-def contract_reference(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
-    """`a @ b` on stacks of matrices by the recipe of contractions: one chain of fused multiply-adds over k, in order.
+def contract_reference(
+    a: Array,
+    b: Array,
+    result: DType,
+    accumulate: DType | None,
+    segment: Dim | int | None = None,
+    partial: bool = False,
+) -> Array:
+    """`a @ b` on stacks of matrices by the recipe of contractions: segments of k, joined by an aligned binary tree."""
+    length, k = 0 if segment is None else static(segment), a.shape[-1]
+    if not length or (k <= length and not partial):
+        return _chain_reference(a, b, result, accumulate)
+    total = reference_accumulator(a, b, result, accumulate)
+    cuts = [slice(start, start + length) for start in range(0, max(k, 1), length)]
+    parts = [_chain_reference(a[..., cut], b[..., cut, :], total, accumulate) for cut in cuts]
+    if partial:
+        return np.stack(parts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return round_as(exact(join_segments(parts, np.add)), result)
+
+
+def _chain_reference(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
+    """`a @ b` on stacks of matrices: one chain of fused multiply-adds over k, in order.
 
     A product of two f32 is exact in f64, so adding there and rounding once is a fused multiply-add. What is in f64 and
     summed in f32 is rounded first. Integers wrap and f64 has no wider type to do this in; there NumPy's order serves.
@@ -169,10 +242,10 @@ def contract_reference(a: Array, b: Array, result: DType, accumulate: DType | No
     return round_as(total, result)
 
 
-def matmul_reference(a: Array, b: Array, *, accumulate: DType | None = None, dtype: DType | None = None) -> Array:
+def matmul_reference(a: Array, b: Array, *, dtype: DType | None = None, **numerics: Any) -> Array:
     """`a @ b` by NumPy's rules: a 1-D operand is a matrix of one row or column, which the result does not have."""
     left, right = (a[np.newaxis] if a.ndim == 1 else a), (b[:, np.newaxis] if b.ndim == 1 else b)
-    out = contract_reference(left, right, reference_dtype(a, b, dtype), accumulate)
+    out = contract_reference(left, right, reference_dtype(a, b, dtype), **_with_accumulator(numerics))
     if b.ndim == 1:
         out = out[..., 0]
     if a.ndim == 1:
@@ -218,7 +291,15 @@ def _infer_dot_general(ctx: InferContext, types: Types, attributes: Attributes) 
             message = f"`dot_general` pairs axis {x} of {text(a.shape)} with axis {y} of {text(b.shape)}"
             same_dim(ctx, a.shape[x], b.shape[y], f"{message}, which differ")
     kept = (*(a.shape[axis] for axis in (*a_batch, *a_free)), *(b.shape[axis] for axis in b_free))
-    return [TensorType(kept, dtype)]
+    k = product(a.shape[axis] for axis in a_contract)
+    return [_check_segments(ctx, "dot_general", TensorType(kept, dtype), k, attributes)]
+
+
+def _dot_general_sizes(types: Types, attributes: Attributes) -> tuple[Dim, Dim]:
+    a, b = types
+    free = _split_axes(attributes, "rhs", b.rank)[2]
+    contracted = axes_attribute(attributes, "lhs_contract")
+    return product(a.shape[axis] for axis in contracted), product(b.shape[axis] for axis in free)
 
 
 def _dot_general_maps(types: Types, attributes: Attributes) -> ContractionMaps:
@@ -234,14 +315,9 @@ def _dot_general_maps(types: Types, attributes: Attributes) -> ContractionMaps:
 
     (lhs, m), (rhs, n) = read(a, "lhs", "m"), read(b, "rhs", "n")
     batch, contract, _ = _split_axes(attributes, "lhs", a.rank)
-    return ContractionMaps(
-        batch=tuple(a.shape[axis] for axis in batch),
-        m=m,
-        n=n,
-        k=tuple(a.shape[axis] for axis in contract),
-        lhs=lhs,
-        rhs=rhs,
-    )
+    shared = tuple(a.shape[axis] for axis in batch)
+    k = tuple(a.shape[axis] for axis in contract)
+    return _segment_maps(ContractionMaps(batch=shared, m=m, n=n, k=k, lhs=lhs, rhs=rhs), attributes)
 
 
 def _group_axes(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -270,22 +346,36 @@ def _is_run(shape: Sequence[Dim], axes: Sequence[int]) -> bool:
     return kept == between
 
 
-def dot_general_reference(
-    a: Array, b: Array, *, accumulate: DType | None = None, dtype: DType | None = None, **axes: Sequence[int]
-) -> Array:
+def _with_accumulator(numerics: Attributes) -> dict[str, Any]:
+    return {"accumulate": None, **numerics}
+
+
+def dot_general_reference(a: Array, b: Array, *, dtype: DType | None = None, **attributes: Any) -> Array:
     """Batch dims first, then the other dims of `a`, then those of `b`; contracted dims as one, in row-major order."""
-    shared, contracted, rows = _split_axes(axes, "lhs", a.ndim)
-    batch, inner, columns = _split_axes(axes, "rhs", b.ndim)
+    given = [name for name in ("accumulate", "segment", "partial") if name in attributes]
+    numerics = _with_accumulator({name: attributes.pop(name) for name in given})
+    shared, contracted, rows = _split_axes(attributes, "lhs", a.ndim)
+    batch, inner, columns = _split_axes(attributes, "rhs", b.ndim)
     x, y = a.transpose((*shared, *rows, *contracted)), b.transpose((*batch, *inner, *columns))
     kept, m, n = ([array.shape[axis] for axis in of] for array, of in ((a, shared), (a, rows), (b, columns)))
     k = math.prod(a.shape[axis] for axis in contracted)
     left, right = x.reshape(*kept, math.prod(m), k), y.reshape(*kept, k, math.prod(n))
-    return contract_reference(left, right, reference_dtype(a, b, dtype), accumulate).reshape((*kept, *m, *n))
+    out = contract_reference(left, right, reference_dtype(a, b, dtype), **numerics)
+    return out.reshape((*out.shape[: out.ndim - left.ndim], *kept, *m, *n))
 
 
 def _dot_general_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
     inner = product(operands[0].shape[axis] for axis in axes_attribute(attributes, "lhs_contract"))
-    return results[0].size * inner * 2
+    return _whole_size(results[0], attributes) * inner * 2
+
+
+def _matmul_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
+    return _whole_size(results[0], attributes) * operands[0].shape[-1] * 2
+
+
+def _whole_size(result: TensorType, attributes: Attributes) -> Dim:
+    """Elements of a result, of which partial ones are sums of fewer products each."""
+    return product(result.shape[1:]) if attributes["partial"] else result.size
 
 
 def accumulate_matmul(b: Builder, left: Any, right: Any, total: DType) -> Any:
@@ -346,11 +436,12 @@ MATMUL = OpSpec(
     operands=("a", "b"),
     attributes=NUMERICS,
     infer=_infer_matmul,
+    attribute_rule=_with_segments(_matmul_sizes),
     jvp="multilinear",
     transpose="contraction:matmul",
     batch="matmul",
     reference=matmul_reference,
-    cost=cost_of(lambda operands, results, attributes: results[0].size * operands[0].shape[-1] * 2),
+    cost=cost_of(_matmul_operations),
     dtypes=(*FLOATS, *INTEGERS, "i4"),
     lower=Contraction(_matmul_maps),
     samples=(
@@ -383,6 +474,7 @@ DOT_GENERAL = OpSpec(
         *NUMERICS,
     ),
     infer=_infer_dot_general,
+    attribute_rule=_with_segments(_dot_general_sizes),
     jvp="multilinear",
     transpose="contraction:dot_general",
     batch="dot_general",

@@ -74,6 +74,19 @@ def _infer_cond(ctx: InferContext, types: Types, attributes: Attributes) -> Type
     return results
 
 
+def _infer_size_cond(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    then, otherwise = attributes["then"], attributes["otherwise"]
+    results = check_body(ctx, "size_cond", "the first branch", then, types)
+    given = check_body(ctx, "size_cond", "the second branch", otherwise, types)
+    check_same_types(ctx, "size_cond", "what the second branch gives", given, results)
+    return results
+
+
+def size_cond_reference(*operands: Array, size: Dim, then: Body, otherwise: Body) -> tuple[Array, ...]:
+    """One branch runs."""
+    return tuple((then if static(size) > 0 else otherwise)(*operands))
+
+
 def cond_reference(predicate: Array, *operands: Array, then: Body, otherwise: Body) -> tuple[Array, ...]:
     """One branch runs."""
     return tuple((then if bool(predicate) else otherwise)(*operands))
@@ -242,6 +255,19 @@ SPECS: tuple[OpSpec, ...] = (
         _infer_cond,
         cond_reference,
         operands=("predicate", "operands*"),
+    ),
+    OpSpec(
+        name="tgraph.size_cond",
+        summary="The results of one of two bodies on the same operands: of the first where a size is above 0.",
+        operands=("operands*",),
+        results=("results*",),
+        attributes=(Attribute("size", "dim"), Attribute("then", "tape"), Attribute("otherwise", "tape")),
+        infer=_infer_size_cond,
+        reference=size_cond_reference,
+        policy=KEEP,
+        interval=ANYTHING,
+        no_derivative="it is made of contractions behind all transforms",
+        batch="loop",
     ),
     region_op(
         "while",

@@ -40,7 +40,9 @@ class _BatchedBuilder:
 
     def emit(self, name: str, *operands: Batched, **attributes: Any) -> Any:
         spec = REGISTRY[name]
-        made = tuple(self._batcher.apply(spec, operands, spec.with_defaults(attributes)))
+        made = tuple(
+            self._batcher.apply(spec, operands, spec.complete(attributes, [self.type_of(one) for one in operands]))
+        )
         return made[0] if spec.has_one_result else made
 
 

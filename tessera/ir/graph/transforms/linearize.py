@@ -93,7 +93,7 @@ class DualBuilder:
 
     def emit(self, name: str, *operands: Dual, **attributes: Any) -> Any:
         spec, builder = REGISTRY[name], self._linearizer.builder
-        full = spec.with_defaults(attributes)
+        full = spec.complete(attributes, [self.type_of(one) for one in operands])
         results = builder.append(spec, [operand.primal for operand in operands], full)
         tangents = self._linearizer.push(spec, operands, results, full)
         duals = tuple(map(Dual, results, tangents))

@@ -60,7 +60,7 @@ class TapeBuilder:
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         """The result of op `tgraph.<name>`, or a tuple when it has several."""
         spec = REGISTRY[name]
-        results: Any = self.append(spec, operands, spec.with_defaults(attributes))
+        results: Any = self.append(spec, operands, spec.complete(attributes, [self.type_of(one) for one in operands]))
         return results[0] if spec.has_one_result else results
 
     def append(self, spec: OpSpec, operands: Sequence[int], attributes: Mapping[str, Any]) -> tuple[int, ...]:

@@ -202,8 +202,9 @@ def operand_at(maps: ContractionMaps, number: int) -> IndexMap:
 
 
 def axes_of(maps: ContractionMaps, number: int) -> dict[str, Dim]:
-    """The axes of a tile of the lhs (0) or rhs (1), each with its extent."""
-    extents = {"_m": product(maps.m), "_n": product(maps.n), "_k": product(maps.k)}
+    """The axes of a tile of the lhs (0) or rhs (1), each with its extent; `_k` goes on to where operands end."""
+    k = product(maps.k) if maps.cut is None else maps.cut.substitute(tile_coordinates(maps))
+    extents = {"_m": product(maps.m), "_n": product(maps.n), "_k": k}
     return {axis: extents[axis] for axis in (("_m", "_k"), ("_k", "_n"))[number]}
 
 

@@ -179,7 +179,8 @@ class HostBuilder:
             inner = self._inside(region.block)
             inner.fill(region.block, targets)
             blocks.append(inner.block)
-        self.emit("if", [self.values[op.operands[0]]], regions=blocks, like=op)
+        tested = [self.values[value] for value in op.operands]
+        self.emit("if", tested, {"size": op.value("size")}, regions=blocks, like=op)
 
     def _pairs(self, values: Sequence[SSAValue]) -> tuple[list[SSAValue], list[SSAValue]]:
         """Two buffers for each carried value: the first holds where it starts, the second its next."""

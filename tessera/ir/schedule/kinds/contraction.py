@@ -7,6 +7,7 @@ Padding is a window of the map, outside of which a load gives zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.computed_operands import COMPUTED_ROWS, computed_block, computed_operand
 from tessera.ir.schedule.emit.evaluate import (
     Evaluator,
+    axes_of,
     join_dims,
     operand_at,
     operand_reads,
@@ -40,6 +42,8 @@ BLOCKS = ((64, 128, 64), (128, 128, 64), (64, 64, 64), (128, 256, 64), (32, 64, 
 
 DEEP_K = 256
 """Elements of K from which on a step is deep for all dtypes."""
+UNIT = 256
+"""Segments of K have a multiple of so many elements (`docs/guide/numerics.md`), so that steps end where they do."""
 NARROW = 64
 """Columns below which a step is so few bytes that more of K are loaded in one."""
 
@@ -109,6 +113,8 @@ class ContractionKernel:
         self.computed = computed_operand(self.body, self.record) if can_compute else None
         self.axes = ("_n", "_m") if self.computed is not None and self.computed.number == 1 else ("_m", "_n")
         """The rows and columns of the accumulator: a computed operand has the rows."""
+        # Where operands end along K: a last segment of it may have less than the others, and reads zeros beyond.
+        self.end = axes_of(self.maps, 0)["_k"]
 
     def emit(self) -> SpecOp:
         request, maps = self.request, self.maps
@@ -149,14 +155,15 @@ class ContractionKernel:
         BM, BN, BK = request.choose("contraction.block", blocks_of(request.machine), **layout)
         # A row of a step fills a line of shared memory; deep or narrow ones have as many bytes as with two-byte floats.
         lines = request.machine.lines if dtype.bytes == 1 or layout["mode"] == "tf32" else ()
-        return BM, BN, (2 * BK if BK >= DEEP_K or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
+        step = (2 * BK if BK >= DEEP_K or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
+        return BM, BN, step if self.maps.cut is None else math.gcd(step, UNIT)
 
     def _accumulate(
         self, evaluator: Evaluator, coords: Mapping[str, SSAValue], block: tuple[int, int, int]
     ) -> SSAValue:
         tile, BK = self.tile, block[2]
         sizes = {"_m": block[0], "_n": block[1], "_k": BK}
-        bounds = {"_m": self.m, "_n": self.n, "_k": self.k}
+        bounds = {"_m": self.m, "_n": self.n, "_k": self.end}
         dtype = accumulator(self.body, self.record)
         tile.span = self.record.span
         rows, columns = self.axes

@@ -73,9 +73,10 @@ class _Flow(OpWriter):
         self.attributes = record.attributes
 
     def branch(self) -> Sequence[SSAValue]:
-        predicate, *given = self.operands
-        bodies = [self._fill(Block(), self.attributes[name], given) for name in ("then", "otherwise")]
-        return self.emit("if", [predicate], types=self.types, regions=bodies).results
+        size: Dim | None = self.attributes.get("size")
+        count = int(size is None)
+        bodies = [self._fill(Block(), self.attributes[name], self.operands[count:]) for name in ("then", "otherwise")]
+        return self.emit("if", self.operands[:count], {"size": size}, self.types, bodies).results
 
     def repeat(self) -> Sequence[SSAValue]:
         count = self.attributes["carried"]

@@ -104,7 +104,10 @@ def _check_condition(op: SpecOp, types: Sequence[Any]) -> None:
 
 
 def _check_if(op: SpecOp) -> None:
-    _check_condition(op, [op.operands[0].type])
+    if op.value("size") is None:
+        _check_condition(op, [value.type for value in op.operands])
+    elif op.operands:
+        op.fail(f"`{op.name}` has a size to decide by, and a condition beside it")
     if has_buffers(op):
         return
     for region in (0, 1):
@@ -136,10 +139,10 @@ _TRIPS = Attribute("trips", "dim", None, "its iterations for the cost: a dim, or
 _CONTROL_FLOW = (
     host_op(
         name="tsched.if",
-        summary="One of two plans, by a bool.",
-        operands=("condition",),
+        summary="One of two plans, by a bool; or by a size, which the host knows: the first where it is above 0.",
+        operands=("condition*",),
         results=("results*",),
-        attributes=COST,
+        attributes=(Attribute("size", "dim", None, "what decides where there is no condition"), *COST),
         regions=("then", "otherwise"),
         effects=frozenset({"memory"}),
         verify=_check_if,

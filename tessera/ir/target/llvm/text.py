@@ -454,7 +454,9 @@ class HostProgram(ABC):
 
     def _if(self, op: SpecOp) -> None:
         then, otherwise = (region.block for region in op.regions)
-        self.f.if_(self._holds(op.operands[0]), lambda: self._block(then), lambda: self._block(otherwise))
+        size = op.value("size")
+        holds = self._holds(op.operands[0]) if size is None else self.f.icmp("sgt", self.dim(size), 0)
+        self.f.if_(holds, lambda: self._block(then), lambda: self._block(otherwise))
 
     def _while(self, op: SpecOp) -> None:
         tests, body = (region.block for region in op.regions)

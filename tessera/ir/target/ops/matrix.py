@@ -19,8 +19,9 @@ def _check_gemm(op: SpecOp) -> None:
     if types[:-1] != [INDEX] * (count + 2) or not isinstance(types[-1], VectorAttr):
         op.fail(f"the epilogue takes {count} batch indices, a row, a column and accumulators, got {types}")
     _check_accumulator(op, types[-1])
-    check_symbols(op, "the extent", [*op.value("batch"), op.value("m"), op.value("n"), op.value("k")], ())
     batch = [f"_b{axis}" for axis in range(count)]
+    check_symbols(op, "the extent", [*op.value("batch"), op.value("m"), op.value("n")], ())
+    check_symbols(op, "the extent", [op.value("k")], batch)
     for number, (name, axes) in enumerate((("lhs", ("_m", "_k")), ("rhs", ("_k", "_n")))):
         type, dtype = op.operands[number].type, op.value(f"{name}_dtype")
         if not isinstance(type, BufferAttr) or type.dtype != dtype:
@@ -93,7 +94,7 @@ SPECS = (
             Attribute("batch", "dims", doc="extents of the batch dims"),
             Attribute("m", "dim", doc="rows"),
             Attribute("n", "dim", doc="columns"),
-            Attribute("k", "dim", doc="the contracted dim"),
+            Attribute("k", "dim", doc="the contracted dim, over _b0..: a last segment of it may be shorter"),
             Attribute("lhs_offset", "dim", doc="over _b0.., _m, _k: elements from the start"),
             Attribute("rhs_offset", "dim", doc="over _b0.., _k, _n: elements from the start"),
             Attribute("lhs_windows", "dims", (), "expression, extent, ...: beyond them reads zero"),
@@ -117,7 +118,7 @@ SPECS = (
             Attribute("names", "strs", doc="the name of each index operand"),
             Attribute("m", "dim", doc="rows"),
             Attribute("n", "dim", doc="columns"),
-            Attribute("k", "dim", doc="the contracted dim"),
+            Attribute("k", "dim", doc="the contracted dim, over _b0..: a last segment of it may be shorter"),
             Attribute("max_rows", "int", doc="the most rows there can be"),
             Attribute("max_k", "int", doc="the largest k there can be"),
             Attribute("lhs_offset", "dim", doc="over _row, _inner_k and names: elements from the start"),

@@ -1,0 +1,165 @@
+"""Cut contractions with several segments of K into partial results and the tree that joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.build import Pattern, Rewriter, rewrite, tensor_value
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.policies import policies_of
+from tessera.ir.base.spec import Builder
+from tessera.ir.base.tape import Tape
+from tessera.ir.graph.building import cast, index_axis, restate
+from tessera.ir.graph.ops.segments import join_segments
+from tessera.ir.graph.passes.canonicalize import replace_results
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
+from tessera.ir.graph.typed_ops import FusedOp
+from tessera.ir.tile.facets import Contraction, Pointwise
+from tessera.types.dim import Dim
+from tessera.types.policy import SILENT
+
+FEW = 16
+"""Segments that are added where they are read, with what follows; more are joined by a loop."""
+
+
+class SplitContractions(Pass):
+    """Give the segments of a contraction to programs of their own.
+
+    Before: `%0 = tgraph.matmul %a, %b {segment = 4096} : (bf16, bf16) -> bf16`. After: `%0 = tgraph.matmul %a, %b
+    {segment = 4096, partial = true}` in f32 with the segments as its first axis, slices of it that are added in
+    pairs, and a cast to bf16; what follows is computed with them. An epilogue that was promised one kernel with the
+    contraction is promised one with the join, which needs no promise.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        rewrite(module, _patterns)
+
+
+def _patterns(op: SpecOp) -> Sequence[Pattern]:
+    is_whole = "segment" in op.kinds and op.value("segment") is not None and not op.value("partial")
+    return (_split,) if is_whole else ()
+
+
+def _split(op: SpecOp, rewriter: Rewriter) -> bool:
+    count = _count_segments(op)
+    if count.value == 1:
+        op.set_value("segment", None)
+        return True
+    _drop_promises(op.results[0], rewriter)
+    build = rewriter.build(op)
+    if count.value is None:
+        _branch(op, count, rewriter)
+    else:
+        replace_results(op, _cut(op, build, op.operands), build, rewriter)
+    return True
+
+
+def _count_segments(op: SpecOp) -> Dim:
+    lower = op.spec.lower
+    assert isinstance(lower, Contraction)
+    maps = lower.maps([tensor_value(value) for value in op.operands], {**op.values(), "partial": True})
+    return maps.batch[0]
+
+
+def _drop_promises(result: SSAValue, rewriter: Rewriter) -> None:
+    for use in list(result.uses):
+        if isinstance(use.operation, FusedOp) and use.index == 1:
+            rewriter.replace(use.operation, [use.operation.operands[0]])
+
+
+def _cut(op: SpecOp, b: Builder, operands: Sequence[Any]) -> Any:
+    """Partial results, and what joins them."""
+    values, dtype, count = op.values(), tensor_value(op.results[0]).dtype, _count_segments(op).value
+    attributes = {**values, "partial": True, "dtype": values["accumulate"]}
+    parts = b.emit(op.spec.short_name, *operands, **attributes)
+    if count is None or count > FEW:
+        return b.emit("join_segments", parts, dtype=dtype)
+    slices = [index_axis(b, parts, 0, number) for number in range(count)]
+    return cast(b, join_segments(slices, lambda x, y: b.emit("add", x, y)), dtype)
+
+
+# Sizes that are not known may make one segment, which is then computed as ever: with what would share its kernel.
+
+
+def _branch(op: SpecOp, count: Dim, rewriter: Rewriter) -> None:
+    before, after = _sources(op), _followers(op)
+    inside = [*before, op, *after]
+    made = {value for one in inside for value in one.results}
+    operands = list(dict.fromkeys(value for one in inside for value in one.operands if value not in made))
+    outputs = [value for one in (op, *after) for value in one.results if _is_read_outside(value, inside)]
+    build = rewriter.build(op)
+    bodies = [_body(op, inside, operands, outputs, is_cut) for is_cut in (False, True)]
+    results = build.emit("size_cond", *operands, size=2 - count, then=bodies[0], otherwise=bodies[1])
+    for old, new in zip(outputs, results, strict=True):
+        old.replace_all_uses_with(new)
+    for one in reversed((op, *after)):
+        rewriter.erase(one)
+
+
+def _body(
+    op: SpecOp, inside: Sequence[SpecOp], operands: Sequence[SSAValue], outputs: Sequence[SSAValue], is_cut: bool
+) -> Tape:
+    """The ops as a branch, with the contraction whole or cut."""
+    builder = TapeBuilder()
+    given = add_inputs(builder.tape, list(map(tensor_value, operands)), [f"x{at}" for at in range(len(operands))])
+    values: dict[SSAValue, int] = dict(zip(operands, given, strict=True))
+    for one in inside:
+        builder.span, builder.policy = one.span, next(iter(policies_of(one)), SILENT)
+        taken = [values[value] for value in one.operands]
+        whole = {**one.values(), "segment": None} if one is op else one.values()
+        is_here = one is op and is_cut
+        made = _cut(op, builder, taken) if is_here else builder.emit(one.spec.short_name, *taken, **whole)
+        values[one.results[0]] = restate(builder, made, tensor_value(one.results[0]).shape)
+    builder.tape.outputs = [values[value] for value in outputs]
+    return builder.tape
+
+
+def _sources(op: SpecOp) -> list[SpecOp]:
+    """Views that a contraction reads through, and what is computed for it alone, in order."""
+    found: list[SpecOp] = []
+    pending = [*op.operands]
+    while pending:
+        maker = pending.pop().owner
+        if isinstance(maker, SpecOp) and maker not in found and _is_computed_there(maker, op):
+            found.append(maker)
+            pending += maker.operands
+    return [one for one in _ops_around(op) if one in found]
+
+
+def _is_computed_there(maker: SpecOp, op: SpecOp) -> bool:
+    """Whether a maker of an operand costs nothing to repeat, or is read by nobody else."""
+    if maker.parent is not op.parent or len(maker.results) != 1 or maker.spec.region_names:
+        return False
+    is_own = isinstance(maker.spec.lower, Pointwise) and len(list(maker.results[0].uses)) == 1
+    return maker.spec.moves_elements or is_own
+
+
+def _followers(op: SpecOp) -> list[SpecOp]:
+    """What follows a contraction element by element, of operands that are computed before it."""
+    shape, found = tensor_value(op.results[0]).shape, list[SpecOp]()
+    ops = _ops_around(op)
+    before = {value for one in ops[: ops.index(op)] for value in one.results}
+    reached: set[SSAValue] = {*op.results}
+    for one in ops[ops.index(op) + 1 :]:
+        is_computed = isinstance(one.spec.lower, Pointwise) and len(one.results) == 1 and one.spec.is_mergeable
+        others = [value for value in one.operands if value not in reached]
+        is_ready = all(value in before or not isinstance(value.owner, SpecOp) for value in others)
+        is_alike = is_computed and tensor_value(one.results[0]).shape == shape
+        if is_alike and is_ready and len(others) < len(one.operands):
+            found.append(one)
+            reached.update(one.results)
+    return found
+
+
+def _ops_around(op: SpecOp) -> list[SpecOp]:
+    assert op.parent is not None
+    return [one for one in op.parent.ops if isinstance(one, SpecOp)]
+
+
+def _is_read_outside(value: SSAValue, inside: Sequence[SpecOp]) -> bool:
+    return any(use.operation not in inside for use in value.uses)
