@@ -234,7 +234,8 @@ def _multiply(a: Dim, b: Dim) -> Dim:
     return _canonical(terms)
 
 
-def _atom_dim(kind: str, a: Dim, b: Dim) -> Dim:
+def atom_dim(kind: str, a: Dim, b: Dim) -> Dim:
+    """One atom as a dim, unsimplified."""
     return Dim((((Atom(kind, "", (a, b)),), 1),))
 
 
@@ -249,7 +250,7 @@ def _divide(a: Dim, b: Dim) -> Dim:
         return exact
     quotient, remainder = _split_multiples(a, b)
     if not quotient.terms:
-        return _atom_dim("floordiv", a, b)
+        return atom_dim("floordiv", a, b)
     return quotient + _divide(remainder, b)
 
 
@@ -260,7 +261,7 @@ def _remainder(a: Dim, b: Dim) -> Dim:
     if a == b or _exact_quotient(a, b) is not None:
         return Dim.constant(0)
     quotient, remainder = _split_multiples(a, b)
-    return _remainder(remainder, b) if quotient.terms else _atom_dim("mod", a, b)
+    return _remainder(remainder, b) if quotient.terms else atom_dim("mod", a, b)
 
 
 def _exact_quotient(a: Dim, b: Dim) -> Dim | None:
@@ -308,7 +309,7 @@ def _min_or_max(kind: str, a: Dim, b: Dim) -> Dim:
     difference = (a - b).value
     if difference is not None:
         return a if (difference >= 0) == (kind == "max") else b
-    return _atom_dim(kind, *sorted((a, b), key=str))
+    return atom_dim(kind, *sorted((a, b), key=str))
 
 
 def product(dims: Iterable[DimLike]) -> Dim:

@@ -2,6 +2,8 @@
 
 How a vector is accessed follows from how its offset grows from lane to lane: by one (a vector load), by nothing (a
 scalar, broadcast), by a few elements (vectors, of which lanes are picked by shuffles), or in any other way (a gather).
+An offset with quotients and remainders (`roll`, `tile`, reshapes of views) grows evenly between the multiples of their
+divisors: a branch takes vectors that lie between two of them like any other, and gathers those that reach over one.
 Where lanes are strided but the axis before them is contiguous, squares of vectors are loaded along that one and
 transposed in registers. Edges are masks: a count of lanes along the last axis, and whole vectors that are in or out for
 all other axes, so that most loops pay one comparison.
@@ -27,7 +29,7 @@ from tessera.ir.target.llvm.convert import atomic_instruction, narrow, storage_t
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, mangle, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import LoadOp, StoreOp
-from tessera.types.dim import Dim
+from tessera.types.dim import Atom, Dim, atom_dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
@@ -97,6 +99,64 @@ def gather_narrow(f: FunctionText, pointers: Value, stored: str, mask: Value, pa
     )
     whole = f.cast("trunc", f.op("lshr", found, bits), f"i{8 * bytes_of(stored)}")
     return f.select(mask, f.bitcast(whole, vector(stored, mask.lanes)), pad)
+
+
+# Offsets with quotients and remainders.
+
+
+@frozen
+class Run:
+    """How an offset grows as long as no quotient in it changes, and of each quotient its remainder.
+
+    A remainder comes with its divisor and how it grows itself: as long as it stays below the one and above 0, the
+    quotient is the same.
+    """
+
+    step: int
+    remainders: tuple[tuple[Dim, Dim, int], ...]
+
+
+def find_run(offset: Dim, axis: str, lanes: int) -> Run | None:
+    """How an offset grows with an axis between multiples of its divisors; None where vectors hardly lie between two."""
+    quotients: dict[tuple[Dim, Dim, int], Dim] = {}
+    flat = _without_quotients(offset, axis, lanes, quotients)
+    parts = None if flat is None or not quotients else flat.coefficient(axis)
+    step = None if parts is None else parts[0].value
+    if step is None or not (step in (0, 1) or can_pick(step, lanes)):
+        return None
+    return Run(step, tuple(quotients))
+
+
+def _without_quotients(dim: Dim, axis: str, lanes: int, quotients: dict[tuple[Dim, Dim, int], Dim]) -> Dim | None:
+    """The dim with a symbol for each quotient of what varies with the axis; None where it is of another kind."""
+    total = Dim.constant(0)
+    for monomial, coefficient in dim.terms:
+        term = Dim.constant(coefficient)
+        for atom in monomial:
+            own = atom_dim(atom.kind, *atom.args) if atom.args else Dim.symbol(atom.name)
+            if atom.args and axis in own.symbols:
+                found = _split_atom(atom, axis, lanes, quotients)
+                if found is None:
+                    return None
+                own = found
+            term = term * own
+        total = total + term
+    return total
+
+
+def _split_atom(atom: Atom, axis: str, lanes: int, quotients: dict[tuple[Dim, Dim, int], Dim]) -> Dim | None:
+    """A quotient as a symbol, a remainder as what is left; None where the quotient changes with most vectors."""
+    above, below = atom.args
+    inner = _without_quotients(above, axis, lanes, quotients)
+    parts = None if inner is None else inner.coefficient(axis)
+    if atom.kind not in ("floordiv", "mod") or axis in below.symbols or inner is None or parts is None:
+        return None
+    slope = parts[0].value
+    if slope is None or (slope and below.value is not None and below.value < 2 * lanes * abs(slope)):
+        return None
+    key = atom_dim("mod", above, below), below, slope
+    quotient = quotients.setdefault(key, Dim.symbol(f"_q{len(quotients)}"))
+    return quotient if atom.kind == "floordiv" else inner - below * quotient
 
 
 @frozen
@@ -245,7 +305,7 @@ class Access:
         pad = self._pad(lanes) if mask is not None and self._pad_value else None
         step = self._step
         if pattern != "contiguous" and step is None:
-            return self._in_register(self._gather(at, mask, pad))
+            return self._in_register(self._load_runs(at, mask, pad))
         address, type_ = self._address(at.env), vector(stored, lanes)
         if isinstance(self.op, LoadOp) and self.op.prefetch and not number * lanes * self.dtype.bytes % LINE:
             f.prefetch(f.gep(address, self.op.prefetch, "i8"))
@@ -254,6 +314,26 @@ class Access:
         else:
             value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
         return self._in_register(value)
+
+    def _load_runs(self, at: _Point, mask: Value | None, pad: Value | None) -> Value:
+        """Elements anywhere, which may be neighbours but for the vectors that reach over a multiple of a divisor."""
+        f, along, lanes, stored = self.f, at.along, self.layout.lanes, self._stored
+        run = None if along is None or at.tiles else find_run(self.op.offset, along.name, lanes)
+        if run is None or along is None:
+            return self._gather(at, mask, pad)
+        is_even = Value("i1", "true")
+        for remainder, divisor, slope in run.remainders:
+            # Below 0 is far above any divisor, unsigned.
+            last = f.add(dim_value(f, remainder, at.env), slope * (lanes - 1))
+            is_even = f.op("and", is_even, f.icmp("ult", last, dim_value(f, divisor, at.env)))
+
+        def load_even() -> Value:
+            if run.step:
+                return load_strided(f, self._address(at.env), stored, lanes, run.step, mask, pad)
+            one = f.splat(self._load_scalar(at.env, None if mask is None else self._any_lane(mask)), lanes)
+            return one if mask is None else f.select(mask, one, pad or Value(one.type, "zeroinitializer"))
+
+        return f.if_(is_even, load_even, lambda: self._gather(at, mask, pad))[0]
 
     def load_transposed(self) -> list[Value]:
         """All vectors: squares of them are read along the other axis, which is contiguous, and transposed."""
@@ -296,13 +376,17 @@ class Access:
         f, last, pairs = self.f, self.op.axes[-1], self._window_pairs
         guards = [(axis, bound) for axis, bound in self._guards if axis in self.op.offset.symbols]
         if any(last in bound.symbols for _, bound in guards) or any(last in expr.symbols for expr, _ in pairs):
-            return f.icmp("ne", f.bitcast(mask, f"i{self.layout.lanes}"), Value(f"i{self.layout.lanes}", "0"))
+            return self._any_lane(mask)
         found: Value | None = None
         for axis, bound in guards:
             found = _both(f, found, f.icmp("sgt", f.sub(dim_value(f, bound, env), env[axis]), 0))
         for expr, extent in pairs:
             found = _both(f, found, f.icmp("ult", dim_value(f, expr, env), dim_value(f, extent, env)))
         return found
+
+    def _any_lane(self, mask: Value) -> Value:
+        bits = f"i{self.layout.lanes}"
+        return self.f.icmp("ne", self.f.bitcast(mask, bits), Value(bits, "0"))
 
     def _load_scalar(self, env: Mapping[str, Index], mask: Value | None) -> Value:
         f, address = self.f, self._address(env)

@@ -14,7 +14,7 @@ from tessera.ir.target.llvm.convert import compute_type, storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import ClipOp, LoadOp, StoreOp
-from tessera.types.dim import Atom, Dim, product
+from tessera.types.dim import Atom, Dim, atom_dim, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_least
@@ -164,10 +164,39 @@ class _Varying:
             if self.along is not None and atom.name == self.along.name:
                 return _ramp(f, f.const_i(1), f.const_i(0), self.along)
             return f.splat(f.index(self.env[atom.name]), self.lanes)
+        if self._divides_evenly(atom):
+            return self._divide_ramp(atom)
         first, second = (self.value(arg) for arg in atom.args)
         if atom.kind in ("max", "min"):
             return f.intrinsic("smax" if atom.kind == "max" else "smin", first, second)
         return self._divide(atom, first, second)
+
+    def _divides_evenly(self, atom: Atom) -> bool:
+        """Whether what grows by one from lane to lane is divided by a constant, `(x + c) mod 7`."""
+        if self.along is None or atom.kind not in ("floordiv", "mod") or atom.args[0].symbols & self.tiles.keys():
+            return False
+        parts, divisor = atom.args[0].coefficient(self.along.name), atom.args[1].value
+        return parts is not None and parts[0].value == 1 and divisor is not None and 0 < divisor < 2**30
+
+    def _divide_ramp(self, atom: Atom) -> Value:
+        """The first lane is divided as a scalar; the others are so near to it that small numbers tell their quotients.
+
+        64-bit vectors cannot be divided, nor multiplied in one instruction.
+        """
+        f, along, lanes = self.f, self.along, self.lanes
+        assert along is not None
+        divisor, first = atom.args[1].value or 1, {**self.env, along.name: along.start}
+        remainder = dim_value(f, atom_dim("mod", *atom.args), first)
+        near = f.op("add", f.splat(f.cast("trunc", remainder, "i32"), lanes), f.iota("i32", lanes))
+        if divisor >= lanes:
+            quotient = f.cast("zext", f.icmp("uge", near, f.const("i32", divisor, lanes)), "i32")
+        else:  # exact: numbers below two vectors of lanes times a divisor below one are below 2^16
+            scaled = f.op("mul", near, f.const("i32", 2**16 // divisor + 1, lanes))
+            quotient = f.op("lshr", scaled, f.const("i32", 16, lanes))
+        if atom.kind == "mod":
+            return f.cast("zext", f.op("sub", near, f.op("mul", quotient, f.const("i32", divisor, lanes))), "i64")
+        base = dim_value(f, atom_dim("floordiv", *atom.args), first)
+        return f.op("add", f.splat(base, lanes), f.cast("zext", quotient, "i64"))
 
     def _divide(self, atom: Atom, first: Value, second: Value) -> Value:
         f = self.f

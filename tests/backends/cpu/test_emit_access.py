@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from xdsl.ir import SSAValue
 
+import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
+from tessera.backends.cpu.emit_access import find_run
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion
@@ -233,3 +237,73 @@ def test_squares_are_read_where_elements_lie_together(dtype: DType, is_transpose
         backend = CpuBackend(machine)
         text = backend.text(backend.lower(squares(dtype, machine.lanes)))
         assert ("masked.gather" not in text) == is_transposed
+
+
+# Offsets with quotients and remainders.
+
+Q = Dim.symbol("q")
+RUNS: dict[str, tuple[Dim, int | None]] = {
+    "roll": ((I + 37) % 1000, 1),
+    "roll of a dynamic dim": ((I - 3) % N, 1),
+    "tile": (Q * 500 + I % 500, 1),
+    "rows far apart": ((I // 64) * 300 + I % 64, 1),
+    "flip of a roll": (999 - (I + 5) % 1000, -1),
+    "every second of a roll": ((2 * I + 5) % 1000, 2),
+    "repeat": (I // 100, 0),
+    "nested": ((I // 4 + I % 400) % 900, None),
+    "a remainder of a quotient": (((I + 7) // 200) % 3 * 64 + I % 200, 1),
+    "divisors below a vector": (I % 7, None),
+    "far apart": ((9 * I) % 1000, None),
+    "no quotient": (3 * I + Q, None),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_offsets_grow_evenly_as_long_as_no_quotient_changes(name: str) -> None:
+    offset, step = RUNS[name]
+    run = find_run(offset, "i", lanes := 16)
+    assert (None if run is None else run.step) == step
+    if run is None:
+        return
+    taken = 0
+    for start in range(1200):
+        env = {"i": start, "q": 2, "N": 77}
+        is_even = all(
+            0 <= remainder.evaluate(env) + slope * (lanes - 1) < divisor.evaluate(env)
+            for remainder, divisor, slope in run.remainders
+        )
+        found = [offset.evaluate({**env, "i": start + lane}) for lane in range(lanes)]
+        assert not is_even or found == [found[0] + lane * run.step for lane in range(lanes)]
+        taken += is_even
+    assert taken > 600, "most vectors lie between two multiples"
+
+
+@pytest.mark.parametrize("dtype", [f32, dt.bf16, bool_, i64], ids=str)
+@pytest.mark.parametrize("size", [1, 15, 16, 33, 100])
+def test_loads_with_quotients_and_remainders(dtype: DType, size: int) -> None:
+    """Of divisors above and below a vector, known and not; what is outside of the line is not read."""
+    offsets = ((I + 37) % N, (I + 2) % 40, (2 * I) % N, I % 3, I // 7, I // 40, N - 1 - (I + 1) % N)
+    b = builder(([N + 40], dtype), *[([N], dtype)] * len(offsets), writes=range(1, len(offsets) + 1))
+
+    def body(region: TileRegion) -> None:
+        for at, offset in enumerate(offsets):
+            b.store(b.load(b.arguments[0], [offset], region), b.arguments[at + 1], [I], region)
+
+    walk(b, body)
+    given = numbers([size + 40], dtype)
+    agree(b.finish(), [given, *(numbers([size], dtype, 1) for _ in offsets)], N=size)
+
+
+def rolled(x: Any) -> Any:
+    return ts.ops.roll(x, 37, axis=1)
+
+
+def tiled(x: Any) -> Any:
+    return ts.ops.tile(x, (2, 3))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_rolled_or_tiled_is_loaded_in_vectors(dynamic: bool) -> None:
+    for function in (rolled, tiled):
+        text = str(ts.jit(function, dynamic=dynamic).lower(np.zeros((9, 1000), np.float32)).llvm)
+        assert re.search(r"= load <\d+ x float>", text)

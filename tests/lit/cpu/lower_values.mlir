@@ -26,9 +26,9 @@ tgraph.func @iota() -> !tgraph.tensor<[7], f32> {
 // Rows of positions beside rows of values, reduced together.
 // CHECK-LABEL: tsched.module @argmax(
 // CHECK:       ttarget.kernel @
-// CHECK:       %[[V0:[a-z0-9]+]] = ttarget.elementwise %{{[a-z0-9]+}} {fn = "isnan"}
-// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttarget.elementwise %[[V0]], %{{[a-z0-9]+}} {fn = "and"}
-// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttarget.elementwise %{{[a-z0-9]+}}, %[[V1]] {fn = "or"}
+// CHECK:       %[[V0:[a-z0-9]+]] = ttarget.elementwise %[[BEST:[a-z0-9]+]], %[[BEST]] {fn = "eq"}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttarget.elementwise %{{[a-z0-9]+}} {fn = "not"}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttarget.elementwise %[[V1]], %[[V0]] {fn = "and"}
 // CHECK:       %[[V3:[a-z0-9]+]] = ttarget.arg_reduce %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {kind = "argmax", axis = 0} : {{.*}} -> !ttarget.vector<[], i64>
 // CHECK:       %[[V4:[a-z0-9]+]] = ttarget.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "eq"}
 tgraph.func @argmax(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64> attributes {names = ["x0"], guards = [[dim<min(1, N7)>, dim<1>, "the op's rule"]]} {

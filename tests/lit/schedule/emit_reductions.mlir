@@ -66,17 +66,12 @@ tgraph.func @all(%x0: !tgraph.tensor<[N7], bool>) -> !tgraph.tensor<[], bool> at
 // CHECK:       %[[V2:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], map = [_r], bounds = [N7]}
 // CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.clip %[[V2]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = -inf}
 // CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], expr = _r} : {{.*}} -> !ttile.tile<{{.*}}, i64>
-// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "gt"}
-// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = ttile.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "eq"}
-// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = ttile.elementwise %[[V4]], %{{[a-z0-9]+}} {fn = "lt"}
-// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = ttile.elementwise %[[V6]], %[[V7]] {fn = "and"}
-// CHECK-NEXT:  %[[V9:[a-z0-9]+]] = ttile.elementwise %[[V5]], %[[V8]] {fn = "or"}
-// CHECK-NEXT:  %[[V10:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {fn = "eq"}
-// CHECK-NEXT:  %[[V11:[a-z0-9]+]] = ttile.elementwise %[[V3]] {fn = "isnan"}
-// CHECK-NEXT:  %[[V12:[a-z0-9]+]] = ttile.elementwise %[[V11]], %[[V10]] {fn = "and"}
-// CHECK-NEXT:  %[[V13:[a-z0-9]+]] = ttile.elementwise %[[V9]], %[[V12]] {fn = "or"}
-// CHECK-NEXT:  %[[V14:[a-z0-9]+]] = ttile.select %[[V13]], %[[V3]], %{{[a-z0-9]+}}
-// CHECK-NEXT:  %[[V15:[a-z0-9]+]] = ttile.select %[[V13]], %[[V4]], %{{[a-z0-9]+}}
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.elementwise %[[V3]], %[[BEST:[a-z0-9]+]] {fn = "le"}
+// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = ttile.elementwise %[[BEST]], %[[BEST]] {fn = "eq"}
+// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = ttile.elementwise %[[V5]] {fn = "not"}
+// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = ttile.elementwise %[[V7]], %[[V6]] {fn = "and"}
+// CHECK-NEXT:  %[[V14:[a-z0-9]+]] = ttile.select %[[V8]], %[[V3]], %[[BEST]]
+// CHECK-NEXT:  %[[V15:[a-z0-9]+]] = ttile.select %[[V8]], %[[V4]], %{{[a-z0-9]+}}
 // CHECK:       %[[V16:[a-z0-9]+]] = ttile.arg_reduce %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {kind = "argmax", axis = 0} : {{.*}} -> !ttile.tile<[], i64>
 // CHECK-NEXT:  %[[V17:[a-z0-9]+]] = ttile.constant {value = 9223372036854775807} : {{.*}} -> !ttile.tile<[], i64>
 // CHECK-NEXT:  %[[V18:[a-z0-9]+]] = ttile.elementwise %[[V16]], %[[V17]] {fn = "eq"}
@@ -96,17 +91,12 @@ tgraph.func @argmax(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64> a
 // CHECK:       %[[V2:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], map = [_r], bounds = [N7]}
 // CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.clip %[[V2]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = inf}
 // CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], expr = _r} : {{.*}} -> !ttile.tile<{{.*}}, i64>
-// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "lt"}
-// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = ttile.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "eq"}
-// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = ttile.elementwise %[[V4]], %{{[a-z0-9]+}} {fn = "lt"}
-// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = ttile.elementwise %[[V6]], %[[V7]] {fn = "and"}
-// CHECK-NEXT:  %[[V9:[a-z0-9]+]] = ttile.elementwise %[[V5]], %[[V8]] {fn = "or"}
-// CHECK-NEXT:  %[[V10:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {fn = "eq"}
-// CHECK-NEXT:  %[[V11:[a-z0-9]+]] = ttile.elementwise %[[V3]] {fn = "isnan"}
-// CHECK-NEXT:  %[[V12:[a-z0-9]+]] = ttile.elementwise %[[V11]], %[[V10]] {fn = "and"}
-// CHECK-NEXT:  %[[V13:[a-z0-9]+]] = ttile.elementwise %[[V9]], %[[V12]] {fn = "or"}
-// CHECK-NEXT:  %[[V14:[a-z0-9]+]] = ttile.select %[[V13]], %[[V3]], %{{[a-z0-9]+}}
-// CHECK-NEXT:  %[[V15:[a-z0-9]+]] = ttile.select %[[V13]], %[[V4]], %{{[a-z0-9]+}}
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.elementwise %[[V3]], %[[BEST:[a-z0-9]+]] {fn = "ge"}
+// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = ttile.elementwise %[[BEST]], %[[BEST]] {fn = "eq"}
+// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = ttile.elementwise %[[V5]] {fn = "not"}
+// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = ttile.elementwise %[[V7]], %[[V6]] {fn = "and"}
+// CHECK-NEXT:  %[[V14:[a-z0-9]+]] = ttile.select %[[V8]], %[[V3]], %[[BEST]]
+// CHECK-NEXT:  %[[V15:[a-z0-9]+]] = ttile.select %[[V8]], %[[V4]], %{{[a-z0-9]+}}
 // CHECK:       %[[V16:[a-z0-9]+]] = ttile.arg_reduce %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {kind = "argmin", axis = 0} : {{.*}} -> !ttile.tile<[], i64>
 // CHECK-NEXT:  %[[V17:[a-z0-9]+]] = ttile.constant {value = 9223372036854775807} : {{.*}} -> !ttile.tile<[], i64>
 // CHECK-NEXT:  %[[V18:[a-z0-9]+]] = ttile.elementwise %[[V16]], %[[V17]] {fn = "eq"}
@@ -116,4 +106,19 @@ tgraph.func @argmax(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64> a
 tgraph.func @argmin(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64> attributes {names = ["x0"], guards = [[dim<min(1, N7)>, dim<1>, "the op's rule"]]} {
   %0 = tgraph.argmin %x0 {axes = [0]} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64>
   tgraph.return %0 : (!tgraph.tensor<[], i64>) -> ()
+}
+// -----
+// Where all indices are known to fit, they have 32 bits until the end; integers have no NaN.
+// CHECK-LABEL: tsched.module @argmin_of_known_size(
+// CHECK:       ttile.constant {value = 2147483647} : {{.*}} -> !ttile.tile<{{.*}}, i32>
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.coordinate {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.cast %[[V0]] {{.*}} -> !ttile.tile<{{.*}}, i32>
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {fn = "lt"}
+// CHECK-NEXT:  ttile.select %[[V2]]
+// CHECK-NEXT:  ttile.select %[[V2]], %[[V1]]
+// CHECK:       ttile.arg_reduce %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {kind = "argmin", axis = 0} : {{.*}} -> !ttile.tile<[], i32>
+// CHECK:       ttile.cast {{.*}} -> !ttile.tile<[], i64>
+tgraph.func @argmin_of_known_size(%x0: !tgraph.tensor<[9, 700], i32>) -> !tgraph.tensor<[9], i64> attributes {names = ["x0"]} {
+  %0 = tgraph.argmin %x0 {axes = [1]} : (!tgraph.tensor<[9, 700], i32>) -> !tgraph.tensor<[9], i64>
+  tgraph.return %0 : (!tgraph.tensor<[9], i64>) -> ()
 }

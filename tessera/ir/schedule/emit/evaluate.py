@@ -25,14 +25,12 @@ from tessera.ir.tile.facets import ContractionMaps, Gather, Pointwise, Reduction
 from tessera.ir.tile.language import PointBuilder, TileBuilder, TileRegion
 from tessera.ir.tile.typed_ops import FetchOp, LoadOp, StoreOp
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import DType, i64
+from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
 
 # Reductions along a loop: what a loop carries, how a tile is accumulated, and how the lanes are reduced at the end.
 
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
-_NO_INDEX = (1 << 63) - 1
-"""The index of an empty row while it is reduced: above all others."""
 
 
 def identity(kind: str, dtype: DType) -> Any:
@@ -87,12 +85,23 @@ class Reducer:
     @property
     def dtypes(self) -> list[DType]:
         """The dtypes of the tiles that are carried."""
-        return [self.dtype, i64] if self.is_argreduce else [self.dtype]
+        return [self.dtype, self._index] if self.is_argreduce else [self.dtype]
+
+    @property
+    def _index(self) -> DType:
+        """The dtype of indices while a row is reduced: 32 bits are half the vectors, where all are known to fit."""
+        size = product(self.body.types[self.record.operands[0]].shape).value
+        return i32 if size is not None and size < 1 << 31 else i64
+
+    @property
+    def _no_index(self) -> int:
+        """The index of no element while a row is reduced: above all others."""
+        return (1 << (self._index.bits - 1)) - 1
 
     def start(self) -> list[SSAValue]:
         self.tile.span = self.record.span
         first = self.tile.full(identity(self.lower.kind, self.dtype), self.shape, self.dtype)
-        return [first, self.tile.full(_NO_INDEX, self.shape, i64)] if self.is_argreduce else [first]
+        return [first, self.tile.full(self._no_index, self.shape, self._index)] if self.is_argreduce else [first]
 
     def step(self, carried: Sequence[SSAValue], operand: SSAValue, region: TileRegion) -> list[SSAValue]:
         tile = self.tile
@@ -104,13 +113,15 @@ class Reducer:
             is_narrow = self._asked is not None and self._asked.compute is not self._asked
             return [tile.round(joined, format=str(self._asked)) if is_narrow else joined]
         best, at = carried
-        here = tile.coordinate_of(Dim.symbol("_r"), region)
-        beats = tile.elementwise("gt" if self.lower.kind == "argmax" else "lt", value, best)
-        ties = tile.elementwise("and", tile.elementwise("eq", value, best), tile.elementwise("lt", here, at))
-        takes = tile.elementwise("or", beats, ties)
+        here = tile.cast(tile.coordinate_of(Dim.symbol("_r"), region), self._index)
+        # A lane meets its elements in order, so that the first of equal ones is there already. One that nothing beat
+        # has no index: if that is all of them they are all the identity, and the first is at 0.
         if self.dtype.is_float:
-            was_number = tile.elementwise("eq", best, best)
-            takes = tile.elementwise("or", takes, tile.elementwise("and", tile.elementwise("isnan", value), was_number))
+            no_better = tile.elementwise("le" if self.lower.kind == "argmax" else "ge", value, best)
+            is_number = tile.elementwise("eq", best, best)
+            takes = tile.elementwise("and", tile.elementwise("not", no_better), is_number)
+        else:
+            takes = tile.elementwise("gt" if self.lower.kind == "argmax" else "lt", value, best)
         return [tile.select(takes, value, best), tile.select(takes, here, at)]
 
     def finish(self, carried: Sequence[SSAValue]) -> SSAValue:
@@ -118,10 +129,10 @@ class Reducer:
         out = self.body.types[self.record.results[0]].dtype
         if self.is_argreduce:
             index = self.tile.arg_reduce(carried[0], carried[1], self.lower.kind, 0)
-            # The index of an empty row is 0.
+            # The index of an empty row is 0, and of one that is all identity.
             shape = self.shape[1:]
-            is_empty = self.tile.elementwise("eq", index, self.tile.full(_NO_INDEX, shape, i64))
-            return self.tile.cast(self.tile.select(is_empty, self.tile.full(0, shape, i64), index), out)
+            is_empty = self.tile.elementwise("eq", index, self.tile.full(self._no_index, shape, self._index))
+            return self.tile.cast(self.tile.select(is_empty, self.tile.full(0, shape, self._index), index), out)
         return self.tile.cast(self.tile.reduce(carried[0], self.lower.kind, 0), out)
 
 
