@@ -158,11 +158,27 @@ def test_integers_are_scattered_by_programs_in_any_order(mode: str, dtype: dt.DT
 @pytest.mark.parametrize(
     ("mode", "dtype"), [("add", dt.f32), ("add", dt.i16), ("mul", dt.i32), ("set", dt.i32)], ids=str
 )
-def test_what_has_an_order_is_scattered_in_it(mode: str, dtype: dt.DType) -> None:
+def test_rows_that_have_an_order_have_one_program(mode: str, dtype: dt.DType) -> None:
     given = [np.ones((2, 5, 7), numpy_dtype(dtype)), np.ones((2, 11, 7), numpy_dtype(dtype)), np.zeros(11, np.int64)]
     _, writer = kernels_of("scatter_rows", typed(given, None), {"mode": mode, "drops": True}, GPUS["sm_90a"])
-    assert [str(size) for size in writer.value("grid")] == ["2", "1"]
+    assert [str(size) for size in writer.value("grid")] == ["2", "1", "528"]
     assert "atomic" not in str(writer)
+
+
+@pytest.mark.parametrize(
+    ("mode", "shape", "count"),
+    [("add", (2, 5, 37), 11), ("set", (1, 7, 5), 40), ("max", (1, 3, 600), 9), ("add", (1, 4, 1), 1100)],
+)
+def test_scatters_of_a_gpu(mode: str, shape: tuple[int, ...], count: int) -> None:
+    """More updates of a row than a program takes at a time, more indices than it reads; some write nothing."""
+    rng, few = np.random.default_rng(8), Machine("sm_90a", "gpu", 32, blocks=1)
+    x = rng.standard_normal(shape).astype(np.float32)
+    updates = rng.standard_normal((shape[0], count, shape[2])).astype(np.float32)
+    given, form = [x, updates, rng.integers(0, shape[1] + 1, count)], {"mode": mode, "drops": True}
+    wanted = reference("scatter_rows", *given, **form).tobytes()
+    for shapes in (None, [["O", "A", "I"], ["O", "N", "I"], ["N"]]):
+        (found,) = run_library("scatter_rows", given, form, shapes, machine=few)
+        assert found.tobytes() == wanted
 
 
 def test_scatters_along_two_axes() -> None:
@@ -171,8 +187,9 @@ def test_scatters_along_two_axes() -> None:
     lines = [rng.integers(0, size + 1, 25) for size in (4, 3)]
     form = {"mode": "add", "drops": True}
     shapes: list[list[Any]] = [["O", "A", "B", "I"], ["O", "N", "I"], ["N"], ["N"]]
-    (found,) = run_library("scatter_rows", [x, updates, *lines], form, shapes)
-    assert found.tobytes() == reference("scatter_rows", x, updates, *lines, **form).tobytes()
+    for machine in (None, Machine("sm_90a", "gpu", 32, blocks=1)):
+        (found,) = run_library("scatter_rows", [x, updates, *lines], form, shapes, machine=machine)
+        assert found.tobytes() == reference("scatter_rows", x, updates, *lines, **form).tobytes()
 
 
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f8e5m2, dt.f64, dt.i64, dt.u8, dt.bool_], ids=str)

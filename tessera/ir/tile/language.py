@@ -125,9 +125,10 @@ class TileWriter(OpWriter):
         *,
         mode: str = "set",
         indices: Sequence[SSAValue] = (),
+        windows: Sequence[Dim] = (),
         checked: Any = None,
     ) -> None:
-        values = {**self._access(map, region, ()), "mode": mode, "checked": checked}
+        values = {**self._access(map, region, windows), "mode": mode, "checked": checked}
         self.emit("store", [tile, buffer, *self._coord_operands(values, region), *indices], values)
 
     def fetch(self, buffer: SSAValue, map: Sequence[Dim], coords: Mapping[str, SSAValue]) -> SSAValue:

@@ -17,6 +17,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.ops.access import ATOMIC
 from tessera.stdlib.kernels.call import Call, LibraryKernel
+from tessera.stdlib.kernels.compact import OwnedScatter
 from tessera.types.dim import Dim, maximum, minimum, product
 from tessera.types.dtype import DType
 
@@ -141,6 +142,9 @@ def _write_scatter(call: Call) -> list[SpecOp]:
     outer, *extents, inner = x.shape
     narrow, mode, count = call.narrow_accumulator, str(call.attributes["mode"]), updates.shape[1]
     is_shared = _has_no_order(call, x.dtype, mode)
+    if call.machine.is_gpu and not is_shared and call.attributes["checked"] is None:
+        owned = OwnedScatter(call).write()
+        return [owned] if call.attributes["in_place"] else [_copy(call), owned]
     parts = [count.ceildiv(_INDICES)] if is_shared else []
     b, columns, column = column_programs(call, "scatter.tile", outer, inner, parts=parts)
     outer_at, number = Dim.symbol("_o"), Dim.symbol("_n")
