@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.interpret import bind_dims
 from tessera.ir.tile.interpret import run_kernel
@@ -20,7 +21,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType
 from tests.graph.eager import RuleError, Rules, infer, reference, tensor
-from tests.stdlib.running import assert_sound, kernels_of, run_library
+from tests.stdlib.running import assert_sound, kernels_of, run_library, typed
 
 DTYPES = (dt.f32, dt.bf16, dt.f8e5m2, dt.f64, dt.i8, dt.i32, dt.i64, dt.u8, dt.u32, dt.u64, dt.bool_)
 SELECTION = LibraryKernel("select", "Selection, whatever the model says.", lambda call: [sort.Selection(call).write()])
@@ -47,6 +48,26 @@ def assert_selected(x: Array, keep: int, *, descending: bool, stretches: int = 2
     wanted = reference("topk", x, k=keep, largest=descending)
     np.testing.assert_array_equal(found[1], wanted[1])
     assert found[0].tobytes() == wanted[0].tobytes()
+
+
+@pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f64, dt.i32, dt.u64, dt.bool_], ids=str)
+def test_a_threshold_finds_the_first_few(dtype: dt.DType) -> None:
+    """On a GPU: ties at the threshold and none, fewer elements beyond it than are kept and more, both directions."""
+    rng = np.random.default_rng(6)
+    sorted_, spread = np.arange(4100)[None, :], rng.standard_normal((1, 4100)) * 100
+    for x in (_ends(dtype, (2, 2100)), sorted_.astype(numpy_dtype(dtype)), spread.astype(numpy_dtype(dtype))):
+        for descending in (False, True):
+            form = {"keep": 9, "descending": descending}
+            for shapes in (None, [["R", "N"]]):
+                assert has_threshold(x, shapes, form)
+                found = run_library("sort_rows", [x], form, shapes, dtype, GPUS["sm_90a"])
+                for own, wanted in zip(found, reference("sort_rows", x, **form), strict=True):
+                    assert own.tobytes() == wanted.tobytes()
+
+
+def has_threshold(x: Array, shapes: Any, form: dict[str, Any]) -> bool:
+    (kernel,) = kernels_of("sort_rows", typed([x], shapes), form, GPUS["sm_90a"])
+    return "ttile.shuffle" in str(kernel)
 
 
 def _ends(dtype: dt.DType, shape: tuple[int, int]) -> Array:

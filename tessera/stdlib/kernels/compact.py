@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
+from tessera.ir.tile.language import TileBuilder, TileRegion, buffer_type, tile_type
 from tessera.stdlib.kernels.call import Call
 from tessera.types.dim import Dim, maximum, minimum, product
-from tessera.types.dtype import i32, i64
+from tessera.types.dtype import DType, i32, i64
 
 WARP = 32
 TILE = WARP * WARP
@@ -26,18 +26,30 @@ TILE = WARP * WARP
 class Compaction:
     """Writes code that moves the elements of tiles for which a mask holds to the end of lists, in order."""
 
-    def __init__(self, b: TileBuilder, capacity: int) -> None:
-        self.b, self.capacity = b, capacity
-        self.counts = b.scratch([TILE], i32, space="shared")
-        self.ends = b.scratch([WARP], i32, space="shared")
+    def __init__(self, b: TileBuilder, dtype: DType = i32) -> None:
+        self.b, self.dtype, self.half = b, dtype, dtype.bits // 2
+        self.counts = b.scratch([TILE], dtype, space="shared")
+        self.ends = b.scratch([WARP], dtype, space="shared")
 
-    def append(self, is_kept: SSAValue, start: SSAValue, moved: Sequence[tuple[SSAValue, SSAValue]]) -> SSAValue:
-        """Tiles of `TILE` elements to lists, from `start` on, and where the lists end then; no barrier follows."""
+    def append(
+        self,
+        is_kept: SSAValue,
+        start: SSAValue,
+        moved: Sequence[tuple[SSAValue, SSAValue]],
+        is_other: SSAValue | None = None,
+        others: Sequence[tuple[SSAValue, SSAValue]] = (),
+    ) -> SSAValue:
+        """Tiles of `TILE` elements to lists, from `start` on, and where the lists end then; no barrier follows.
+
+        Elements of a second mask go to lists of their own: their number is counted in the upper half of the bits.
+        """
         b = self.b
         region = TileRegion({"_e": b.index(0)}, ("_e",), (TILE,))
         warps = TileRegion({"_s": b.index(0)}, ("_s",), (WARP,))
-        ones, zeros = (b.full(value, (TILE,), i32) for value in (1, 0))
-        found = self._add_up(b.select(is_kept, ones, zeros), region, "_e")
+        value = b.select(is_kept, b.full(1, (TILE,), self.dtype), b.full(0, (TILE,), self.dtype))
+        if is_other is not None:
+            value = b.select(is_other, b.full(1 << self.half, (TILE,), self.dtype), value)
+        found = self._add_up(value, region, "_e")
         b.store(found, self.counts, [Dim.symbol("_e")], region)
         b.barrier()
         totals = b.load(self.counts, [Dim.symbol("_s") * WARP + WARP - 1], warps)
@@ -46,12 +58,27 @@ class Compaction:
         before = Dim.symbol("_e") // WARP - 1
         base = b.load(self.ends, [maximum(before, 0)], region, windows=[before, Dim.constant(WARP)])
         place = b.elementwise("add", b.broadcast(start, (TILE,), ()), b.elementwise("add", base, found))
-        place = b.elementwise("sub", place, ones)
-        place = b.cast(b.select(is_kept, place, b.full(-1, (TILE,), i32)), i64)
-        inside = [Dim.symbol("t0"), Dim.constant(self.capacity)]
-        for tile, line in moved:
-            b.store(tile, line, [Dim.symbol("t0")], region, indices=[place], windows=inside)
+        for mask, lists, shift in ((is_kept, moved, 0), (is_other, others, self.half)):
+            if mask is not None:
+                self._store(mask, self.part(place, shift) if is_other is not None else place, lists, region)
         return b.elementwise("add", start, b.load(self.ends, [Dim.constant(WARP - 1)], TileRegion({})))
+
+    def part(self, counts: SSAValue, shift: int) -> SSAValue:
+        """One of two counts."""
+        b, shape = self.b, tile_type(counts).shape
+        if shift:
+            return b.elementwise("shr", counts, b.full(shift, shape, self.dtype))
+        return b.elementwise("and", counts, b.full((1 << self.half) - 1, shape, self.dtype))
+
+    def _store(
+        self, mask: SSAValue, ends: SSAValue, lists: Sequence[tuple[SSAValue, SSAValue]], region: TileRegion
+    ) -> None:
+        b, ones = self.b, self.b.full(1, (TILE,), self.dtype)
+        place = b.select(mask, b.elementwise("sub", ends, ones), b.full(-1, (TILE,), self.dtype))
+        for tile, line in lists:
+            (size,) = buffer_type(line).shape
+            inside = [Dim.symbol("t0"), size]
+            b.store(tile, line, [Dim.symbol("t0")], region, indices=[b.cast(place, i64)], windows=inside)
 
     def _add_up(self, tile: SSAValue, region: TileRegion, axis: str) -> SSAValue:
         """Each element of a segment of a warp with all before it."""
@@ -98,7 +125,7 @@ class OwnedScatter:
         shapes = {result: (self.outer, self.rows, self.inner)}
         self.b = b = call.builder([self.outer, blocks, Dim.constant(parts)], "owned", shapes, warps=8)
         capacity = TILE * _TILES
-        self.compaction = Compaction(b, capacity)
+        self.compaction = Compaction(b)
         self.places, self.owned = (b.scratch([capacity + _TAKEN], i64, space="shared") for _ in range(2))
         self.cell = b.scratch([1], i32, space="shared")
         own, part = self.rows.ceildiv(parts), Dim.symbol("_p") * self.rows.ceildiv(parts)

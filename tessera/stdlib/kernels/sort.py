@@ -18,7 +18,8 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.stdlib.kernels.call import Call, LibraryKernel
-from tessera.types.dim import Dim, minimum
+from tessera.stdlib.kernels.compact import TILE, Compaction
+from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, i8, i32, i64, u8
 from tessera.types.promotion import integer_range
 
@@ -224,6 +225,138 @@ class Selection:
             b.store(index, call.output(b, 1), at, here)
 
 
+class Threshold:
+    """Emits the kernel of top-k by a threshold: one row per program of a GPU.
+
+    A row is read in stretches, and the maximum of each column of them is kept. A key that as many maxima reach as are
+    wanted, and no larger one, is a threshold: every element that is wanted reaches it, and fewer columns than wanted
+    have elements beyond it. Those are compacted to a list, which is sorted; elements at the threshold come after them,
+    the first ones first. So a row is read twice, and what is sorted is short.
+    """
+
+    def __init__(self, call: Call) -> None:
+        (self.x,), self.call = call.operands, call
+        rows, self.count = self.x.shape
+        self.keep, self.kind = int(call.attributes["keep"]), _key_dtype(self.x.dtype)
+        self.width = threshold_columns(self.keep)
+        self.nothing = integer_range(self.kind)[0]
+        self.b = b = call.builder([rows], warps=8)
+        self.row = b.program_id(0)
+        most = maximum((self.keep - 1) * self.count.ceildiv(self.width), 1)
+        self.keys, self.spare_keys = (b.scratch([most], self.kind) for _ in range(2))
+        self.indices, self.spare_indices = (b.scratch([most], i64) for _ in range(2))
+        self.ties = b.scratch([self.keep], i64, space="shared")
+        # Two counts in one integer, which must hold that of the longest list that there can be.
+        self.wide = i32 if most.value is not None and most.value < 1 << 15 else i64
+        self.cell = b.scratch([1], self.wide, space="shared")
+        self.compaction = Compaction(b, self.wide)
+
+    def write(self) -> SpecOp:
+        b, zero, end = self.b, self.b.index(0), self.b.index(self.count)
+
+        def keep_best(j: SSAValue, best: list[SSAValue]) -> list[SSAValue]:
+            return [b.elementwise("max", best[0], self._keys(j, self.width)[0])]
+
+        (best,) = b.loop(zero, end, self.width, keep_best, [b.full(self.nothing, (self.width,), self.kind)])
+        threshold = self._find_threshold(best)
+
+        def collect(j: SSAValue, counts: list[SSAValue]) -> list[SSAValue]:
+            return [self._collect(j, threshold, counts[0])]
+
+        (counts,) = b.loop(zero, end, TILE, collect, [b.full(0, (), self.wide)])
+        number = self.compaction.part(counts, 0)
+        b.store(number, self.cell, [Dim.constant(0)], TileRegion({}))
+        b.barrier()
+        count = b.fetch(self.cell, [Dim.constant(0)], {})
+        b.sort(self.keys, self.indices, [self.spare_keys, self.spare_indices], count, descending=True)
+        b.loop(zero, b.index(self.keep), _OUT, lambda j, _: self._put(j, count))
+        return b.finish()
+
+    def _keys(self, j: SSAValue, width: int) -> tuple[SSAValue, TileRegion]:
+        b, region = self.b, TileRegion({"_i": self.row, "_j": j}, ("_j",), (width,), {"_j": self.count})
+        loaded = b.load(self.call.input(b, 0), [Dim.symbol("_i"), Dim.symbol("_j")], region)
+        key = _key(b, loaded, self.x.dtype, region, descending=bool(self.call.attributes["descending"]))
+        return b.clip(key, "_j", self.nothing, region), region
+
+    def _find_threshold(self, best: SSAValue) -> SSAValue:
+        """The largest key that as many maxima reach as are kept: bit by bit, from the highest."""
+        b, sizes = self.b, (self.width,)
+
+        def try_bit(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            shift = b.cast(
+                b.coordinate_of(Dim.constant(self.kind.bits - 1) - Dim.symbol("_b"), TileRegion({"_b": at})), self.kind
+            )
+            bit = b.elementwise("shl", b.full(1, (), self.kind), shift)
+            tried = b.elementwise("add", carried[0], bit)
+            reaches = b.elementwise("ge", best, b.broadcast(tried, sizes, ()))
+            number = b.reduce(b.select(reaches, b.full(1, sizes, i32), b.full(0, sizes, i32)), "sum", 0)
+            return [b.select(b.elementwise("ge", number, b.full(self.keep, (), i32)), tried, carried[0])]
+
+        return b.loop(b.index(0), b.index(self.kind.bits), 1, try_bit, [b.full(self.nothing, (), self.kind)])[0]
+
+    def _collect(self, j: SSAValue, threshold: SSAValue, counts: SSAValue) -> SSAValue:
+        """A tile's elements beyond the threshold, and those at it, to the ends of their lists."""
+        b = self.b
+        key, region = self._keys(j, TILE)
+        bound, indices = b.broadcast(threshold, (TILE,), ()), b.coordinate_of(Dim.symbol("_j"), region)
+        is_tie = b.elementwise("eq", key, bound)
+        if self.kind is self.x.dtype:  # the smallest integer is the key of what is out of bounds too
+            is_tie = b.elementwise("and", is_tie, b.elementwise("lt", indices, b.coordinate_of(self.count, region)))
+        # As many ties as are kept are enough, and no more can be counted.
+        seen = b.broadcast(self.compaction.part(counts, self.compaction.half), (TILE,), ())
+        is_tie = b.elementwise("and", is_tie, b.elementwise("lt", seen, b.full(self.keep, (TILE,), self.wide)))
+        lists = [(key, self.keys), (indices, self.indices)]
+        is_beyond = b.elementwise("gt", key, bound)
+        return self.compaction.append(is_beyond, counts, lists, is_tie, [(indices, self.ties)])
+
+    def _put(self, j: SSAValue, count: SSAValue) -> list[SSAValue]:
+        """Some of the results: what was sorted, then what is at the threshold."""
+        b, call, at = self.b, self.call, Dim.symbol("_n")
+        region = TileRegion({"_i": self.row, "_n": j, "_c": count}, ("_n",), (_OUT,), {"_n": Dim.constant(self.keep)})
+        sorted_ = b.load(
+            self.indices,
+            [minimum(at, Dim.symbol("_c"))],
+            region,
+            windows=[Dim.symbol("_c") - 1 - at, Dim.constant(1 << 40)],
+        )
+        ties = b.load(
+            self.ties,
+            [maximum(at - Dim.symbol("_c"), 0)],
+            region,
+            windows=[at - Dim.symbol("_c"), Dim.constant(self.keep)],
+        )
+        is_sorted = b.elementwise("lt", b.coordinate_of(at, region), b.coordinate_of(Dim.symbol("_c"), region))
+        index, place = b.select(is_sorted, sorted_, ties), [Dim.symbol("_i"), at]
+        if call.outputs[0] is not None:
+            value = b.load(call.input(b, 0), [Dim.symbol("_i"), Dim.symbol("t0")], region, indices=[index])
+            b.store(value, call.output(b, 0), place, region)
+        if call.outputs[1] is not None:
+            b.store(index, call.output(b, 1), place, region)
+        return []
+
+
+_OUT = 256
+"""Results that are stored at a time."""
+
+
+def threshold_columns(keep: int) -> int:
+    """Columns whose maxima are kept: more than are wanted, so that few elements are beyond the threshold."""
+    return 2048 if keep <= 512 else 4096
+
+
+def has_threshold(call: Call) -> bool:
+    """Whether a threshold is worth its two reads of a row: some elements are wanted, and few are beyond it."""
+    count, keep = call.operands[0].shape[1].value, int(call.attributes["keep"])
+    width = threshold_columns(keep)
+    if not call.machine.is_gpu or not _FEW < keep <= width // 2:
+        return False
+    return count is None or (count > width and 2 * (keep - 1) * -(-count // width) <= count)
+
+
+_FEW = 2
+"""So many are found sooner one by one."""
+
+
 def _stretch_candidates(count: Dim, width: int) -> list[int]:
     best = stretches_per_block(count, width)
     return [best, best * 2, best // 2]
@@ -239,7 +372,11 @@ def _write_sort(call: Call) -> list[SpecOp]:
     if int(call.attributes.get("keep", -1)) < 0:
         return _write_sorted(call)
     kinds = ["select", "sort"] if is_selected(call) else ["sort", "select"]
-    return [Selection(call).write()] if call.choose("topk.algorithm", kinds) == "select" else _write_sorted(call)
+    kinds = ["threshold", *kinds] if has_threshold(call) else kinds
+    chosen = call.choose("topk.algorithm", kinds)
+    if chosen == "sort":
+        return _write_sorted(call)
+    return [(Threshold if chosen == "threshold" else Selection)(call).write()]
 
 
 def _write_sorted(call: Call) -> list[SpecOp]:
