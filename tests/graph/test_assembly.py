@@ -28,7 +28,7 @@ def assemble_op(name: str, arrays: list[Array], **attributes: Any) -> Array:
     return assemble(arrays, pieces, [dim.value or 0 for dim in outs[0].shape])
 
 
-@pytest.mark.parametrize("spec", assembly.SPECS, ids=lambda spec: spec.short_name)
+@pytest.mark.parametrize("spec", [assembly.CONCAT, assembly.STACK, assembly.PAD], ids=lambda spec: spec.short_name)
 def test_pieces_give_what_references_mean(spec: Any) -> None:
     for sample in spec.samples:
         arrays = list(sample.make(np.random.default_rng(0)))

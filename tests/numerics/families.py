@@ -68,6 +68,7 @@ FAMILIES: dict[str, Forms] = {
     "concat": movement.concat,
     "stack": movement.stack,
     "pad": movement.pad,
+    "pad_gather": movement.pad,
     "iota": movement.iota,
     "full": movement.full,
     "eye": movement.eye,
@@ -118,7 +119,8 @@ FAMILIES: dict[str, Forms] = {
 
 
 BY_BYTES = frozenset(
-    {"expand_dims", "squeeze", "slice", "flip", "roll", "tile", "repeat", "split", "diagonal", "concat", "stack", "pad"}
+    {"expand_dims", "squeeze", "slice", "flip", "roll", "tile", "repeat", "split", "diagonal", "concat", "stack"}
+    | {"pad", "pad_gather"}
     | {
         "prefetch",
         "reshape",

@@ -8,6 +8,7 @@ for all of its neighbours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd
 
 from xdsl.ir import SSAValue
@@ -15,8 +16,9 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx.layout import Layout, skew_of
 from tessera.ir.base.types import VectorAttr, shaped_type
 from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of
-from tessera.ir.target.typed_ops import BroadcastOp, CastOp, ConstantOp, ElementwiseOp, LoadOp, StoreOp
-from tessera.types.dim import Dim
+from tessera.ir.target.typed_ops import BroadcastOp, CastOp, ConstantOp, ElementwiseOp, LoadOp, SelectOp, StoreOp
+from tessera.types.dim import Dim, product
+from tessera.types.frozen import frozen
 
 WIDEST = 16
 """Bytes that one thread moves in one instruction."""
@@ -37,7 +39,7 @@ def group_of(op: LoadOp | StoreOp, layout: Layout, size: int, swizzle: int) -> i
 def known_alignment(op: LoadOp | StoreOp, axis: int = -1) -> int:
     """Bytes that the first of a thread's neighbours along an axis is known to begin at a multiple of."""
     item = shaped_type(op.buffer).dtype.bytes
-    steps = multiple_of(op.offset, _multiples(op, axis))
+    steps = multiple_of(op.offset, multiples_of(op, axis))
     start = buffer_alignment(op.buffer)
     known = gcd(gcd(start, item * steps) if steps else start, WIDEST)
     return max(item, known & -known)
@@ -45,13 +47,35 @@ def known_alignment(op: LoadOp | StoreOp, axis: int = -1) -> int:
 
 def run_of(op: LoadOp | StoreOp) -> int:
     """Neighbours that are contiguous in memory and share a mask, from a multiple of their number on, up to `MOST`."""
-    if op.pattern == "contiguous":
-        return mask_run(op)
-    tiles = [value for value in op.at if isinstance(value.type, VectorAttr)]
-    step = op.offset.coefficient(op.axes[-1]) if tiles and op.axes else None
-    if step is None or step[0].value != 1:
+    if not op.axes:
         return 1
-    return min([mask_run(op), *map(uniform_run, tiles)])
+    tiles = [value for value in op.at if isinstance(value.type, VectorAttr)]
+    step, run = step_of(op.offset, op.axes[-1], multiples_of(op)) or (0, 1)
+    return min([mask_run(op), run, *map(uniform_run, tiles)]) if step == 1 else 1
+
+
+def step_of(dim: Dim, axis: str, multiples: Mapping[str, int]) -> tuple[int, int] | None:
+    """By how much an expression grows from one neighbour along an axis to the next, and for how many; None: not known.
+
+    They begin at a multiple of their number. `p mod 1000` grows by one, and `p floordiv 1000` stays, for 8 neighbours.
+    """
+    total, run = 0, MOST
+    for monomial, factor in dim.terms:
+        if not any(axis in Dim((((atom,), 1),)).symbols for atom in monomial):
+            continue
+        if len(monomial) != 1:
+            return None
+        (atom,) = monomial
+        if atom.kind == "symbol":
+            total += factor
+            continue
+        above, below = atom.args
+        inner = step_of(above, axis, multiples) if atom.kind in ("mod", "floordiv") and below.value else None
+        if inner is None or inner[0] != 1:
+            return None
+        whole = gcd(run, inner[1], multiple_of(above, multiples), below.value or 1)
+        total, run = total + (factor if atom.kind == "mod" else 0), whole & -whole
+    return total, run
 
 
 def has_index_tiles(op: LoadOp | StoreOp) -> bool:
@@ -59,24 +83,24 @@ def has_index_tiles(op: LoadOp | StoreOp) -> bool:
     return len(op.at) != len(op.coords)
 
 
-def _multiples(op: LoadOp | StoreOp, axis: int = -1) -> dict[str, int]:
+def multiples_of(op: LoadOp | StoreOp, axis: int = -1) -> dict[str, int]:
     """Numbers that the coordinates of the first of a thread's neighbours along an axis are multiples of."""
     starts = dict(zip(op.coords, map(index_multiple, op.at), strict=False))
     return {**starts, **{name: 1 for name in op.axes if name != op.axes[axis]}}
 
 
-def mask_run(op: LoadOp | StoreOp, axis: int = -1) -> int:
-    """Neighbours along an axis that bounds and windows treat alike, from a multiple of their number on."""
-    last, multiples, found = op.axes[axis], _multiples(op, axis), MOST
-    windows: tuple[Dim, ...] = op.windows
+def mask_run(op: LoadOp | StoreOp, axis: int = -1, *, by_windows: bool = True) -> int:
+    """Neighbours along an axis that bounds, and windows, treat alike, from a multiple of their number on."""
+    last, multiples, found = op.axes[axis], multiples_of(op, axis), MOST
+    windows: tuple[Dim, ...] = op.windows if by_windows else ()
     pairs = [(Dim.symbol(axis), bound) for axis, bound in zip(op.guarded, op.bounds, strict=True)]
     for index, bound in (*pairs, *zip(windows[::2], windows[1::2], strict=True)):
         if last in bound.symbols:
             return 1
         if last in index.symbols:
-            step = index.coefficient(last)
-            is_unit = step is not None and step[0].value == 1
-            found = gcd(found, multiple_of(index, multiples), multiple_of(bound, multiples)) if is_unit else 1
+            step, run = step_of(index, last, multiples) or (-1, 1)
+            cut = gcd(multiple_of(index, multiples), multiple_of(bound, multiples)) if step else 0
+            found = gcd(found, run, cut) if step in (0, 1) else 1
     return found
 
 
@@ -92,7 +116,7 @@ def uniform_run(value: SSAValue) -> int:
         axes: tuple[int, ...] = op.axes
         is_new = isinstance(value.type, VectorAttr) and len(value.type.sizes) - 1 not in axes
         return MOST if is_new else uniform_run(op.operands[0])
-    if isinstance(op, ElementwiseOp | CastOp):
+    if isinstance(op, ElementwiseOp | SelectOp | CastOp):
         return min(map(uniform_run, op.operands))
     return 1
 
@@ -116,3 +140,58 @@ def transposed_layout(op: LoadOp, layout: Layout) -> Layout:
     skew = skew_of(columns, rows, layout.vector, size)
     known = gcd(known_alignment(op, 0) // size, mask_run(op, 0), skew, rows)
     return Layout((columns, rows), layout.threads, max(1, known & -known))
+
+
+# Strided loads in vectors: windows of pooling and steps of slices. Elements a few apart lie in the same vectors of
+# memory. A thread loads these whole and takes what it wants of each, and loads of one row that begin a little apart, as
+# those of the columns of a window do, find most vectors loaded already.
+
+FARTHEST = 4
+"""Elements that one step goes on at most: of vectors that are wider apart little is used."""
+
+
+@frozen
+class Strided:
+    """How a strided load reads vectors: `width` elements each, one behind the other from `start` on.
+
+    Neighbour `j` of a group is `first + step * j` elements behind `start`. `windows` are (index, extent, whether it
+    moves with the vector): those of the vector at `start`.
+    """
+
+    step: int
+    width: int
+    first: int
+    start: Dim
+    windows: tuple[tuple[Dim, Dim, bool], ...]
+
+    def position(self, neighbour: int) -> tuple[int, int]:
+        """The vector that a neighbour is in, by its number from `start` on, and its index there."""
+        return divmod(self.first + self.step * neighbour, self.width)
+
+    def windows_at(self, vector: int) -> list[tuple[Dim, Dim]]:
+        """The windows of a vector: it is inside as a whole, or outside."""
+        return [(index + vector * self.width if moves else index, extent) for index, extent, moves in self.windows]
+
+
+def strided_load(op: LoadOp, layout: Layout) -> Strided | None:
+    """How a load reads vectors of which it uses every few elements; None where it does not."""
+    if op.pattern != "strided" or has_index_tiles(op) or layout.vector == 1:
+        return None
+    last, multiples, type = op.axes[-1], multiples_of(op), shaped_type(op.buffer)
+    step, run = step_of(op.offset, last, multiples) or (0, 1)
+    total = product(type.shape).value
+    if not 2 <= step <= FARTHEST or min(run, mask_run(op, by_windows=False)) < layout.vector or total is None:
+        return None
+    first = op.offset.substitute(dict.fromkeys(op.offset.symbols, 0)).value or 0
+    start, size = op.offset - first, type.dtype.bytes
+    width = gcd(multiple_of(start, multiples), step * layout.vector, total, WIDEST // size)
+    width = gcd(width, buffer_alignment(op.buffer) // size)
+    windows: list[tuple[Dim, Dim, bool]] = []
+    for index, extent in zip(op.windows[::2], op.windows[1::2], strict=True):
+        moves = last in index.symbols
+        if last in extent.symbols or (moves and (step_of(index, last, multiples) or (0, 1))[0] != step):
+            return None
+        here = index - first if moves else index
+        width = gcd(width, multiple_of(here, multiples), multiple_of(extent, multiples)) if moves else width
+        windows.append((here, extent, moves))
+    return Strided(step, width, first, start, tuple(windows)) if width > 1 else None

@@ -30,6 +30,7 @@ from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier,
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import IndexAttr, VectorAttr, shaped_type
+from tessera.ir.target.limits import divides_words
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, ScratchOp, TailOp
 from tessera.types.dim import Dim, product
@@ -84,6 +85,7 @@ class Emitter:
             blocks=BLOCKS.of(kernel),
             registers=kernel.max_registers,
         )
+        self.f.divides_words = divides_words(kernel)
         self.env: dict[str, Index] = {}
         self.indices: dict[SSAValue, Index] = {}
         self.buffers: dict[SSAValue, Value] = {}

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.backends.nvptx import values
-from tessera.backends.nvptx.access_groups import WIDEST, group_of, is_transposing, transposed_layout
+from tessera.backends.nvptx.access_groups import (
+    WIDEST,
+    Strided,
+    group_of,
+    is_transposing,
+    strided_load,
+    transposed_layout,
+)
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
+from tessera.backends.nvptx.neighbours import Neighbours, has_division_of
 from tessera.backends.nvptx.row_plan import BY_MATRIX
 from tessera.backends.nvptx.row_prefetch import StaticPrefetch, is_constant, to_staged
 from tessera.ir.base.types import VectorAttr, shaped_type
@@ -57,6 +65,8 @@ class Access:
     """Where an element is from `base` on, where that is not the buffer's own."""
     ends: tuple[Value | None, ...] = ()
     """Bounds that are computed already, if any are."""
+    near: dict[int, Neighbours] = field(default_factory=dict[int, Neighbours])
+    """What is known of the first of some neighbours, by their first register."""
 
     @property
     def f(self) -> FunctionText:
@@ -86,17 +96,23 @@ class Access:
         ends = [None if bound.symbols & moving else dim_value(f, bound, self.env) for bound in op.bounds]
         return replace(self, base=base, offset=varying, ends=tuple(ends))
 
-    def mask(self, here: Mapping[str, Index], register: int, owner: bool) -> Value | None:
-        """Whether the element takes part; None where it always does."""
+    def mask(
+        self,
+        here: Mapping[str, Index],
+        register: int,
+        owner: bool,
+        windows: Sequence[tuple[Dim, Dim]] | None = None,
+    ) -> Value | None:
+        """Whether the element takes part; None where it always does. `windows` stand for the op's own."""
         f, op = self.f, self.op
         at = self.emitter.at(self.layout)
         parts: list[Value | None] = [at.is_owner(register) if owner else at.is_there(register)]
         for number, (axis, bound) in enumerate(zip(op.guarded, op.bounds, strict=True)):
             end = self.ends[number] if self.ends else None
             parts.append(f.icmp("slt", here[axis], dim_value(f, bound, here) if end is None else end))
-        windows: tuple[Dim, ...] = op.windows
-        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
-            parts.append(f.icmp("ult", dim_value(f, expr, here), dim_value(f, extent, here)))
+        own: tuple[Dim, ...] = op.windows
+        for expr, extent in zip(own[::2], own[1::2], strict=True) if windows is None else windows:
+            parts.append(self.is_inside(expr, extent, here, register))
         found: Value | None = None
         for part in parts:
             if part is None or part.text == "true":
@@ -104,8 +120,34 @@ class Access:
             found = part if found is None else f.op("and", found, part)
         return found
 
-    def address(self, here: Mapping[str, Index]) -> Value:
-        offset: Index = dim_value(self.f, self.op.offset if self.offset is None else self.offset, here)
+    def _near(self, dim: Dim, register: int) -> Neighbours | None:
+        """What knows an expression from the first of a thread's neighbours; None where it is computed as it is."""
+        inner, last = register % self.layout.vector, self.op.axes[-1] if self.op.axes and not self.swapped else ""
+        if not inner or not self.f.divides_words or not has_division_of(dim, last):
+            return None
+        if register - inner not in self.near:
+            first = self.emitter.coordinates(self.env, self.op.axes, self.layout, register - inner)
+            self.near[register - inner] = Neighbours(self.f, last, first)
+        return self.near[register - inner]
+
+    def value(self, dim: Dim, here: Mapping[str, Index], register: int) -> Value:
+        """The value of an expression at the element of a register."""
+        near = self._near(dim, register)
+        return dim_value(self.f, dim, here) if near is None else near.value(dim, register % self.layout.vector)
+
+    def is_inside(self, index: Dim, extent: Dim, here: Mapping[str, Index], register: int) -> Value:
+        """Whether an index is in `0 <= index < extent` at the element of a register."""
+        f, near = self.f, self._near(index, register)
+        end = dim_value(f, extent, here)
+        if near is not None:
+            return f.icmp("ult", near.word(index, register % self.layout.vector), f.cast("trunc", end, "i32"))
+        found = dim_value(f, index, here)
+        if f.divides_words:
+            found, end = (f.cast("trunc", one, "i32") for one in (found, end))
+        return f.icmp("ult", found, end)
+
+    def address(self, here: Mapping[str, Index], register: int = 0) -> Value:
+        offset: Index = self.value(self.op.offset if self.offset is None else self.offset, here, register)
         if self.swizzle:
             piece = self.swizzle // self.dtype.bytes
             moved = self.f.urem(self.f.udiv(offset, self.row), self.row // piece)
@@ -140,8 +182,14 @@ def emit_load(emitter: Emitter, op: LoadOp) -> None:
     if buffer in emitter.staged:
         emitter.tiles[op.result] = emitter.memo[key] = _load(to_staged(access), False)
         return
-    load = _load_transposed if not access.swizzle and is_transposing(op, access.layout) else _load
-    tile = emitter.tiles[op.result] = load(access, is_invariant)
+    strided = strided_load(op, access.layout) if key is not None and is_invariant else None
+    if strided is not None:
+        tile = _load_strided(access, strided)
+    elif not access.swizzle and is_transposing(op, access.layout):
+        tile = _load_transposed(access, is_invariant)
+    else:
+        tile = _load(access, is_invariant)
+    emitter.tiles[op.result] = tile
     if key is not None and is_invariant:
         emitter.memo[key] = tile
 
@@ -161,6 +209,27 @@ def _load(access: Access, is_invariant: bool) -> Tile:
         access = access.with_shared_parts()
     groups = [_load_group(access, at, group, is_invariant) for at in range(0, access.layout.registers, group)]
     return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
+
+
+def _load_strided(access: Access, strided: Strided) -> Tile:
+    """A tile of elements a few apart, taken out of the vectors that they lie in."""
+    emitter, op, vector = access.emitter, access.op, access.layout.vector
+    found: list[Value] = []
+    for register in range(0, access.layout.registers, vector):
+        here = access.here(register)
+        names = sorted({*strided.start.symbols, *op.axes, *(name for dim in op.bounds for name in dim.symbols)})
+        at = tuple((name, str(here[name])) for name in names if name in here)
+        for neighbour in range(vector):
+            number, inside = strided.position(neighbour)
+            windows = strided.windows_at(number)
+            key = op.buffer, register, str(strided.start), strided.width, number, str(windows), at, str(op.value("pad"))
+            if key not in emitter.memo:
+                read = replace(access, offset=strided.start + number * strided.width)
+                mask = access.mask(here, register, owner=False, windows=windows)
+                parts = _load_vector(read, read.address(here, register), mask, strided.width, is_invariant=True)
+                emitter.memo[key] = Tile(access.layout, access.dtype, parts)
+            found.append(emitter.memo[key].registers[inside])
+    return Tile(access.layout, access.dtype, found)
 
 
 def _load_transposed(access: Access, is_invariant: bool) -> Tile:
@@ -255,14 +324,18 @@ def _load_held(access: Access, tile: Tile) -> Tile:
 
 def _load_group(access: Access, register: int, group: int, is_invariant: bool) -> list[Value]:
     """Neighbours, loaded in one piece."""
-    f, dtype, element = access.f, access.dtype, access.element
     here = access.here(register)
     mask = access.mask(here, register, owner=False)
-    address = access.address(here)
+    count = 1 if access.op.pattern == "uniform" else group
+    return _load_vector(access, access.address(here, register), mask, count, is_invariant) * (group // count)
+
+
+def _load_vector(access: Access, address: Value, mask: Value | None, count: int, is_invariant: bool) -> list[Value]:
+    """So many elements from an address on, in one instruction."""
+    f, dtype, element = access.f, access.dtype, access.element
     if mask is not None:
         # Nothing outside is read: the address of something else is, and what it holds is not used.
         address = f.select(mask, address, access.emitter.module.nothing())
-    count = 1 if access.op.pattern == "uniform" else group
     type_ = values.packed_type(element, count)
     tail = ", !invariant.load !1" if is_invariant else ""
     align = min(count * bytes_of(element), WIDEST)
@@ -274,7 +347,7 @@ def _load_group(access: Access, register: int, group: int, is_invariant: bool) -
     if mask is not None:
         pad = values.constant(f, dtype, access.op.value("pad"))
         parts = [f.select(mask, part, pad) for part in parts]
-    return parts * (group // count)
+    return parts
 
 
 def _is_part_of_line(access: Access) -> bool:
@@ -321,7 +394,7 @@ def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:
     mask = access.mask(here, register, owner=True)
 
     def write() -> None:
-        address = access.address(here)
+        address = access.address(here, register)
         given = list(parts)
         mode: str = access.op.value("mode")
         if mode == "add" and dtype.is_integer:

@@ -29,21 +29,19 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import DISCARDABLE, SpecOp, plain
 from tessera.ir.base.types import BufferAttr, TileAttr, attribute_of, shaped_type
-from tessera.ir.target.limits import ROW_WARPS, is_multiple, largest
-from tessera.ir.tile.indexing import index_expr, known_ends, size_expr
+from tessera.ir.target.limits import ROW_WARPS, is_multiple
+from tessera.ir.tile.indexing import known_ends, size_expr
 from tessera.ir.tile.typed_ops import (
     ArgReduceOp,
     DotOp,
     ElementwiseOp,
     ForOp,
-    IndexOp,
     KernelOp,
     LoadOp,
-    ProgramIdOp,
     ReduceOp,
     StoreOp,
 )
-from tessera.types.dim import Dim, product
+from tessera.types.dim import Dim
 from tessera.types.dtype import bf16
 from tessera.types.frozen import frozen
 
@@ -153,40 +151,6 @@ def reduces_whole_tiles(kernel: SpecOp, size: int) -> bool:
             if sizes[op.axis] == prod(sizes) == size:
                 return True
     return False
-
-
-def stores_whole_buffers(kernel: KernelOp, loop: ForOp) -> bool:
-    """Whether the loop of all programs together writes each element of a buffer once: an elementwise map does.
-
-    A copy into a part of a larger result, or an atomic update, does not.
-    """
-    stores = [op for op in loop.body.block.ops if isinstance(op, StoreOp)]
-    return bool(stores) and all(op.mode == "set" and _stores_whole_buffer(kernel, loop, op) for op in stores)
-
-
-def _stores_whole_buffer(kernel: KernelOp, loop: ForOp, store: StoreOp) -> bool:
-    programs = [value.owner for value in (loop.low.owner.operands if isinstance(loop.low.owner, SpecOp) else ())]
-    if len(store.bounds) != 1 or not all(isinstance(op, ProgramIdOp) for op in programs):
-        return False
-    divided = {op.axis for op in programs if isinstance(op, ProgramIdOp)}
-    (end,) = store.bounds
-    if end.value == -1:
-        # The bound was proved and dropped: the loop itself ends where the last program does.
-        found = _last_end(kernel, loop)
-        if found is None:
-            return False
-        end = found
-    extents = [extent for axis, extent in enumerate(kernel.grid) if axis not in divided]
-    return product([*extents, end]) == product(shaped_type(store.buffer).shape)
-
-
-def _last_end(kernel: KernelOp, loop: ForOp) -> Dim | None:
-    """Where a loop ends in the last program."""
-    expr, owner = index_expr(loop.high), loop.high.owner
-    if expr is None or not isinstance(owner, IndexOp):
-        return None
-    ids = zip(owner.names, (value.owner for value in owner.at), strict=True)
-    return largest(expr, {name: kernel.grid[op.axis] - 1 if isinstance(op, ProgramIdOp) else None for name, op in ids})
 
 
 def has_bf16_rows(kernel: SpecOp) -> bool:

@@ -616,6 +616,11 @@ class PadOp(SpecOp):
     low: tuple[Dim, ...]
     high: tuple[Dim, ...]
 
+class PadGatherOp(SpecOp):
+    x: SSAValue
+    low: tuple[Dim, ...]
+    high: tuple[Dim, ...]
+
 class PhiloxOp(SpecOp):
     counter: SSAValue
     key: SSAValue

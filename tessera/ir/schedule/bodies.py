@@ -18,7 +18,7 @@ from typing import Any, cast
 from tessera.ir.base.tape import Guard, Record, Tape, tape_text
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.grouping import Group, Grouping
-from tessera.ir.tile.facets import View
+from tessera.ir.tile.facets import Assembly, View
 from tessera.types.dim import Dim, Monomial
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
@@ -98,6 +98,16 @@ def with_safe_sizes(tape: Tape) -> Tape:
         _name_sizes(type.shape, names)
     taken = {name: Dim.symbol(f"{name.lstrip('_')}.size") for name in names if _COORDINATE.match(name)}
     return with_sizes(tape, taken) if taken else tape
+
+
+def with_gathers(tape: Tape) -> Tape:
+    """The tape with boxes put together only where nothing reads them element by element."""
+
+    def gather_of(record: Record) -> Record:
+        lower = spec_of(record).lower
+        return replace(record, op=lower.gather) if isinstance(lower, Assembly) and lower.gather else record
+
+    return replace(tape, records=[gather_of(record) for record in tape.records])
 
 
 def _name_sizes(value: Any, names: dict[str, str]) -> None:

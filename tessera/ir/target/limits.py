@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import gcd
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import gcd, prod
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.base.types import INDEX, BufferAttr, ShapedAttr, VectorAttr
 from tessera.ir.base.verify import around
 from tessera.ir.target.architectures import architectures
 from tessera.types.device import moves, problem
@@ -289,7 +289,7 @@ def multiple_of(dim: Dim, multiples: Mapping[str, int]) -> int:
         for atom in monomial:
             if atom.kind == "symbol":
                 part *= multiples.get(atom.name, 1)
-            elif atom.kind in ("min", "max"):
+            elif atom.kind in ("min", "max", "mod"):
                 part *= gcd(*(multiple_of(arg, multiples) for arg in atom.args))
         found = gcd(found, part)
     return found
@@ -306,6 +306,84 @@ def index_multiple(value: SSAValue) -> int:
         if isinstance(owner, SpecOp) and owner.name in ("ttarget.loop", "ttarget.tail"):
             return gcd(index_multiple(owner.operands[0]), owner.value("step"))
     return 1
+
+
+# How large the numbers are that indices are computed from: GPUs divide 32 bits several times faster than 64.
+
+_WORD = 1 << 31
+
+
+def magnitude(dim: Dim, tops: Mapping[str, int | None]) -> int | None:
+    """A bound of the absolute value of an expression, where `tops` has those of its names; None where none is known."""
+    total = 0
+    for monomial, coefficient in dim.terms:
+        parts = [_atom_magnitude(atom, tops) for atom in monomial]
+        if None in parts:
+            return None
+        total += abs(coefficient) * prod(part for part in parts if part is not None)
+    return total
+
+
+def _atom_magnitude(atom: Atom, tops: Mapping[str, int | None]) -> int | None:
+    if atom.kind == "symbol":
+        return tops.get(atom.name)
+    sizes = [magnitude(arg, tops) for arg in atom.args]
+    first, second = sizes
+    if first is None or second is None:
+        return None
+    return max(first, second) if atom.kind in ("min", "max") else second if atom.kind == "mod" else first + 1
+
+
+def index_top(value: SSAValue) -> int | None:
+    """A bound of the absolute value of an index; None where none is known."""
+    op = _maker(value, "ttarget.index")
+    if op is not None:
+        return magnitude(op.value("expr"), dict(zip(op.value("names"), map(index_top, op.operands), strict=False)))
+    owner = value.block.parent_op() if isinstance(value, BlockArgument) else None
+    if isinstance(owner, SpecOp) and isinstance(value, BlockArgument):
+        if owner.name == "ttarget.programs":
+            return owner.value("grid")[value.index].value
+        if owner.name in ("ttarget.loop", "ttarget.tail") and value.index == 0:
+            return index_top(owner.operands[1])
+    return None
+
+
+def divides_words(kernel: SpecOp) -> bool:
+    """Whether all that expressions of a kernel divide or compare with windows has an absolute value below 2^31."""
+    for op in kernel.walk():
+        if not isinstance(op, SpecOp):
+            continue
+        dims = [dim for name in ("expr", "offset", "bound") if name in op.kinds for dim in [op.value(name)]]
+        dims += [dim for name in ("bounds", "windows") if name in op.kinds for dim in op.value(name)]
+        divided = [part for dim in dims if isinstance(dim, Dim) for part in _find_divided(dim)]
+        divided += op.value("windows") if "windows" in op.kinds else ()
+        if divided and not all((magnitude(part, _tops(op)) or _WORD) < _WORD for part in divided):
+            return False
+    return True
+
+
+def _tops(op: SpecOp) -> dict[str, int | None]:
+    """Bounds of the names of an op's coordinates, along its block too."""
+    names = next((op.value(name) for name in ("coords", "names") if name in op.kinds), ())
+    indices = [value for value in op.operands if value.type == INDEX]
+    tops: dict[str, int | None] = dict(zip(names, map(index_top, indices), strict=False))
+    axes: tuple[str, ...] = op.value("axes") if "axes" in op.kinds and "coords" in op.kinds else ()
+    blocks = [value.type.sizes for value in (*op.results, *op.operands) if isinstance(value.type, VectorAttr)]
+    sizes: Sequence[int] = blocks[0] if blocks else ()
+    for axis, size in zip(axes, sizes, strict=False):
+        top = tops.get(axis)
+        tops[axis] = None if top is None else top + size
+    return tops
+
+
+def _find_divided(dim: Dim) -> Iterator[Dim]:
+    """Dividends and divisors in an expression, those within others too."""
+    for monomial, _ in dim.terms:
+        for atom in monomial:
+            for arg in atom.args:
+                yield from _find_divided(arg)
+                if atom.kind in ("floordiv", "mod"):
+                    yield arg
 
 
 def buffer_alignment(buffer: SSAValue) -> int:

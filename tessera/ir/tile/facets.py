@@ -94,10 +94,12 @@ class Gather:
     """`out[d] = x[map(d, t)]` where `t0`, `t1`, ... are the values of the index operands at their own maps.
 
     `maps(types, outs, attributes)` gives the map of operand 0, then the map of each further (integer) operand. An index
-    out of range is clamped by the op's definition before it gets here, or is the user's error.
+    out of range is clamped by the op's definition before it gets here, or is the user's error; with a `fill` it reads
+    what that says.
     """
 
     maps: Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Sequence[IndexMap]]
+    fill: Callable[[Attributes], float | int | bool] | None = None
 
 
 @frozen
@@ -113,9 +115,14 @@ class Piece:
 
 @frozen
 class Assembly:
-    """A result put together from boxes (concat, pad); later pieces overwrite earlier ones."""
+    """A result put together from boxes (concat, pad); later pieces overwrite earlier ones.
+
+    `gather` names the op of the same attributes that reads each element where it is wanted, if there is one: GPUs have
+    that.
+    """
 
     pieces: Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Sequence[Piece]]
+    gather: str = ""
 
 
 @frozen

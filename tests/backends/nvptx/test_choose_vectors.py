@@ -87,9 +87,11 @@ def test_a_thread_has_what_one_access_moves(dtype: str, align: int, wanted: int)
     ],
 )
 def test_accesses_are_aligned_as_their_offsets_are(offset: str, align: int, vector: int) -> None:
-    found = kernel(access("load", "%v", offset=offset), access("store", "%v"))
-    assert alignments(found) == [align, 16]
+    found = kernel(access("load", "%v"), access("store", "%v", offset=offset))
+    assert alignments(found) == [16, align]
     assert found.vector == vector
+    # What is loaded element by element is stored in vectors all the same.
+    assert kernel(access("load", "%v", offset=offset), access("store", "%v")).vector == 4
 
 
 def test_single_elements_and_strides_ask_for_no_neighbours() -> None:

@@ -100,13 +100,15 @@ def test_a_transpose_goes_through_shared_memory() -> None:
     assert "bar.sync" in ptx
 
 
-One, Two = Callable[[Any], Any], Callable[[Any, Any], Any]
+One = Callable[[Any], Any]
+Two = Callable[[Any, Any], Any]
 
 
-def moves_of(function: One | Two, *arrays: Any) -> list[str]:
+def moves_of(function: One | Two, *arrays: Any, kernels: int = 0) -> list[str]:
     """The loads and stores of global memory in the last kernel of a program."""
     tape = ts.jit(function).trace(*arrays).tape
     texts = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).texts
+    assert len(texts) == (kernels or len(texts))
     ptx = compile_texts(texts[-1:], NvptxBackend(GPUS["sm_90a"]).code_target)[0].decode()
     return re.findall(r"(?:ld|st)\.global\S*", ptx)
 
@@ -118,15 +120,49 @@ def test_rows_that_indices_name_are_read_in_vectors() -> None:
         return lambda t, i: ts.ops.take(t, i, axis)
 
     found = moves_of(take(0), table, rows)
-    assert set(found) == {"ld.global.nc.b64", "ld.global.nc.v4.b32", "st.global.v4.b32"}
+    assert set(found) == {"ld.global.nc.b32", "ld.global.nc.v4.b32", "st.global.v4.b32"}
     # Columns that indices name are not contiguous.
     assert "ld.global.nc.b16" in moves_of(take(1), table, rows)
 
 
 def test_a_transpose_reads_and_writes_vectors() -> None:
-    last: One = lambda x: ts.ops.permute(x, (0, 2, 3, 1)) + 0  # noqa: E731
+    def last(x: Any) -> Any:
+        return ts.ops.permute(x, (0, 2, 3, 1)) + 0
+
     found = moves_of(last, np.zeros((2, 64, 8, 10), ml_dtypes.bfloat16))
     assert set(found) == {"ld.global.nc.v4.b32", "st.global.v4.b32"}
+
+
+def test_padding_is_one_kernel_that_writes_vectors() -> None:
+    def pad(x: Any) -> Any:
+        return ts.ops.pad(x, ((0, 0), (1, 1), (1, 1)))
+
+    found = moves_of(pad, np.zeros((512, 30, 30), ml_dtypes.bfloat16), kernels=1)
+    assert found == ["ld.global.nc.b16"] * 8 + ["st.global.v4.b32"]
+    # Rows that a border leaves whole are read in vectors, under a mask.
+
+    def pad_rows(x: Any) -> Any:
+        return ts.ops.pad(x, ((0, 0), (1, 1), (0, 0)))
+
+    assert set(moves_of(pad_rows, np.zeros((3, 24, 64), ml_dtypes.bfloat16), kernels=1)) == {
+        "ld.global.nc.v4.b32",
+        "st.global.v4.b32",
+    }
+
+
+def test_a_window_reads_each_vector_once() -> None:
+    """Its padding is masked as it is read, and its columns share vectors: three of them for each row of the window."""
+
+    def pool(x: Any) -> Any:
+        return ts.ops.max_pool(x, (3, 3), stride=(2, 2), padding=1)
+
+    found = moves_of(pool, np.zeros((3, 32, 64), ml_dtypes.bfloat16), kernels=1)
+    assert found == ["ld.global.nc.v4.b32"] * 9 + ["st.global.v4.b32"]
+    # Odd rows have no vectors in common: threads side by side read single elements.
+    assert set(moves_of(pool, np.zeros((3, 32, 63), ml_dtypes.bfloat16), kernels=1)) == {
+        "ld.global.nc.b16",
+        "st.global.b16",
+    }
 
 
 def test_reductions_of_a_row_are_shuffles() -> None:

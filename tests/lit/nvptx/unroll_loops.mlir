@@ -1,23 +1,6 @@
 // RUN: tessera-opt %s --split -p 'nvptx-plan-threads,nvptx-plan-rows,nvptx-unroll-loops' | filecheck %s
 
-// Both iterations of an elementwise kernel, so that all of its loads are in flight together.
-// CHECK-LABEL: ttile.kernel @doubled(
-// CHECK:         ttile.for %{{.*}} {step = 2048, nvptx.unroll = 2}
-ttile.kernel @doubled(%x: !ttile.buffer<[4096], f32>, %y: !ttile.buffer<[4096], f32>) attributes {symbols = [], grid = [1], writes = [1]} {
-  %p = ttile.program_id {axis = 0} : () -> !ttile.index
-  %lo = ttile.index %p {names = ["p"], expr = 4096*p} : (!ttile.index) -> !ttile.index
-  %hi = ttile.index %p {names = ["p"], expr = min(4096, 4096*p + 4096)} : (!ttile.index) -> !ttile.index
-  ttile.for %lo, %hi {step = 2048} ({
-  ^bb0(%i: !ttile.index):
-    %v = ttile.load %x, %i {coords = ["i"], axes = ["i"], map = [i], bounds = [-1]} : (!ttile.buffer<[4096], f32>, !ttile.index) -> !ttile.tile<[2048], f32>
-    %s = ttile.elementwise %v, %v {fn = "add"} : (!ttile.tile<[2048], f32>, !ttile.tile<[2048], f32>) -> !ttile.tile<[2048], f32>
-    ttile.store %s, %y, %i {coords = ["i"], axes = ["i"], map = [i], bounds = [-1]} : (!ttile.tile<[2048], f32>, !ttile.buffer<[4096], f32>, !ttile.index) -> ()
-    ttile.yield
-  }) : (!ttile.index, !ttile.index) -> ()
-  ttile.return
-}
-// -----
-// A copy into a part of a larger buffer is left as it is.
+// A loop over large tiles is left as it is.
 // CHECK-LABEL: ttile.kernel @part(
 // CHECK:         ttile.for %{{.*}} {step = 2048} ({
 ttile.kernel @part(%x: !ttile.buffer<[4096], f32>, %y: !ttile.buffer<[5000], f32>) attributes {symbols = [], grid = [1], writes = [1]} {

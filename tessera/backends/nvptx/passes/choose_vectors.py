@@ -6,7 +6,16 @@ from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.access_groups import MOST, known_alignment, run_of
+from tessera.backends.nvptx.access_groups import (
+    MOST,
+    WIDEST,
+    group_of,
+    is_transposing,
+    known_alignment,
+    run_of,
+    strided_load,
+)
+from tessera.backends.nvptx.layout import Layout
 from tessera.backends.nvptx.row_plan import MOST_NEIGHBOURS
 from tessera.backends.nvptx.text import WARP
 from tessera.backends.nvptx.types import sizes_of
@@ -16,6 +25,10 @@ from tessera.ir.target.typed_ops import ArgReduceOp, KernelOp, LoadOp, ReduceOp,
 
 WIDEST_OF_PAIRS = 8
 """Neighbours that one thread has at most, unless all elements are bytes: the widest access, of two-byte elements."""
+MANY = 4
+"""Loads of single elements from which on threads side by side read neighbours: a warp then has whole lines of each."""
+RARE = 8
+"""Tiles of a row from which on its tail is a small part of it."""
 _CONTROL = ("kernel", "programs", "loop", "tail", "yield", "return")
 _MEMORY = ("index", "load", "store", "fetch")
 _VALUES = ("elementwise", "select", "cast", "bitcast", "round", "constant", "coordinate", "clip", "broadcast")
@@ -52,12 +65,31 @@ def choose_vector(kernel: KernelOp) -> int:
     widths = {shaped_type(op.buffer).dtype.bytes for op in accesses}
     found = MOST if widths == {1} and is_elementwise(kernel) else WIDEST_OF_PAIRS
     for op in accesses:
-        run = run_of(op)
-        if op.pattern == "contiguous" or run > 1:
-            found = min(found, max(1, op.align // shaped_type(op.buffer).dtype.bytes))
-        if op.pattern == "contiguous" and is_elementwise(kernel) and not isinstance(op.parent_op(), TailOp):
-            found = min(found, run)
+        if op.pattern == "contiguous":
+            # What begins anywhere is loaded one by one, for a vector that is stored.
+            width = WIDEST if isinstance(op, LoadOp) and is_elementwise(kernel) else op.align
+            found = min(found, max(1, width // shaped_type(op.buffer).dtype.bytes))
+            if isinstance(op, StoreOp) and is_elementwise(kernel) and not _is_rare(op):
+                found = min(found, run_of(op))
+    if is_elementwise(kernel) and sum(_is_scattered(op, kernel, found) for op in accesses) >= MANY:
+        return 1
     return min(found, _neighbours_of_reduced_rows(kernel))
+
+
+def _is_rare(op: StoreOp) -> bool:
+    """Whether a store is of the tail of a long row: how it moves its elements matters little."""
+    tile = sizes_of(op.block)
+    sizes = [bound.value or RARE * prod(tile) for bound in op.bounds]
+    return isinstance(op.parent_op(), TailOp) and max(sizes, default=0) >= RARE * prod(tile)
+
+
+def _is_scattered(op: LoadOp | StoreOp, kernel: KernelOp, vector: int) -> bool:
+    """Whether a load reads the neighbours of a thread one by one."""
+    if not isinstance(op, LoadOp) or op.pattern == "uniform":
+        return False
+    layout = Layout(sizes_of(op.result), kernel.threads, vector)
+    is_whole = strided_load(op, layout) is not None or is_transposing(op, layout)
+    return not is_whole and group_of(op, layout, shaped_type(op.buffer).dtype.bytes, 0) == 1
 
 
 def is_elementwise(kernel: KernelOp) -> bool:

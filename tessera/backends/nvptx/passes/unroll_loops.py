@@ -15,8 +15,6 @@ from tessera.ir.tile.typed_ops import ForOp, KernelOp, LoadOp
 # What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
 # widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
 
-WHOLE_BLOCK = 2
-"""Iterations of an elementwise kernel: all that a block of it has, so that all of its loads are in flight together."""
 INSTRUCTIONS = 1200
 """Instructions of a loop over columns that are unrolled for a thread at most: more take long to compile."""
 GUARDED = 8
@@ -49,8 +47,6 @@ def choose_unroll(kernel: KernelOp, loop: ForOp) -> int:
     threads, largest = row_plan.THREADS.of(kernel), max(row_plan.tile_sizes(loop), default=1)
     if threads > WARP and row_plan.reduces_rows(kernel):
         return _unroll_columns(kernel, loop, largest)
-    if largest == 8 * threads and row_plan.stores_whole_buffers(kernel, loop):
-        return WHOLE_BLOCK
     return 8 if largest <= 4 * threads else 1
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, round_as, static_shape
-from tessera.ir.base.index_maps import coordinates
+from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.interval import IntervalRule, point
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.building import Types, check_axes, check_same, check_value, dims, drop_when, moving_cost
 from tessera.ir.graph.ops.movement import STORED
 from tessera.ir.graph.samples import moving_sample, normal, shape_name
-from tessera.ir.tile.facets import Assembly, Piece
+from tessera.ir.tile.facets import Assembly, Gather, Piece
 from tessera.types.dim import Dim
 from tessera.types.shape import ONE, ZERO, Shape, TensorType, equal_dims, is_at_least, path, text
 
@@ -139,6 +140,11 @@ def _pad_pieces(types: Types, outs: Types, attributes: Attributes) -> Sequence[P
     return [*pieces, Piece(0, low, x, coordinates(len(x)))]
 
 
+def _pad_maps(types: Types, outs: Types, attributes: Attributes) -> Sequence[IndexMap]:
+    low = tuple(attributes["low"])
+    return [tuple(index - before for index, before in zip(coordinates(types[0].rank), low, strict=True))]
+
+
 def _several(axis: int, *shapes: tuple[int, ...]) -> Sample:
     return Sample(f"{shape_name(shapes)} on {axis}", normal(*shapes), {"axis": axis})
 
@@ -218,10 +224,17 @@ PAD = OpSpec(
     dtypes=STORED,
     cost=moving_cost,
     simplify=drop_when(lambda attributes: all(width == ZERO for width in (*attributes["low"], *attributes["high"]))),
-    lower=Assembly(_pad_pieces),
+    lower=Assembly(_pad_pieces, "tgraph.pad_gather"),
     interval=IntervalRule(
         lambda query: query.x.hull(point(float(query.attributes.get("value", 0.0) or 0.0))), is_exact=True
     ),
 )
 
-SPECS: tuple[OpSpec, ...] = (CONCAT, STACK, PAD)
+PAD_GATHER = replace(
+    PAD,
+    name="tgraph.pad_gather",
+    summary="The operand with a border of one value, each element read where it is wanted.",
+    lower=Gather(_pad_maps, lambda attributes: attributes["value"]),
+)
+
+SPECS: tuple[OpSpec, ...] = (CONCAT, STACK, PAD, PAD_GATHER)

@@ -352,6 +352,11 @@ class Evaluator:
         (data, where), *others = operand_reads(self.body, record, value, at)
         indices = [self.value(operand, map, region) for operand, map in others]
         assert data in self.buffers, "what is gathered from is in memory"
+        if lower.fill is not None:
+            shape, out = (self.body.types[one].shape for one in (data, value))
+            padded = padded_axes(shape, out, where, at)
+            windows = [part for axis in padded for part in (where[axis], shape[axis])]
+            return self.load(data, where, region, windows=windows, pad=lower.fill(record.attributes))
         checked = record.attributes.get("checked")
         if checked is None and not record.attributes.get("masked"):
             return self.load(data, where, region, indices=indices)
@@ -373,6 +378,11 @@ class Evaluator:
             key = (result, at, region.axes, region.sizes)
             self._memory[-1][key] = self.tile.cast(tile, self.body.types[result].dtype)
         return self._memory[-1][(value, at, region.axes, region.sizes)]
+
+
+def padded_axes(shape: Sequence[Dim], out: Sequence[Dim], where: IndexMap, at: IndexMap) -> list[int]:
+    """The axes along which an operand of `shape`, read at `where` for a result at `at`, has other bounds than that."""
+    return [axis for axis in range(len(shape)) if (where[axis], shape[axis]) != (at[axis], out[axis])]
 
 
 def _is_indexed(read: Dim) -> bool:
@@ -404,6 +414,9 @@ class Leaves:
         lower = spec_of(record).lower
         for operand, where in operand_reads(self.body, record, value, at):
             self.visit(operand, where)
+            if isinstance(lower, Gather) and lower.fill is not None:
+                # They are compared with bounds one by one.
+                self.numbers += [at[axis] for axis in padded_axes(types[operand].shape, types[value].shape, where, at)]
         if isinstance(lower, Pointwise):
             lower.block(_Probe(self, at), [None] * len(record.operands), record.attributes, types[value])
         elif not isinstance(lower, View | Gather):

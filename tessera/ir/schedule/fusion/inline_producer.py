@@ -21,6 +21,10 @@ from tessera.types.dim import product
 from tessera.types.dtype import f32
 from tessera.types.policy import tf32
 from tessera.types.promotion import holds
+from tessera.types.shape import ONE, is_at_least
+
+LONG = 64
+"""Elements of a row for which a value is computed anew in every vector: little beside what the vector takes."""
 
 
 class InlineProducer(FusionRule):
@@ -62,12 +66,23 @@ class InlineProducer(FusionRule):
         if not self.groups.is_allowed(inner):
             return False
         facets = [spec_of(self.records[number]).lower for number in inner.records]
-        if not all(isinstance(facet, Pointwise) for facet in facets):
+        computed = [facet for facet in facets if isinstance(facet, Pointwise)]
+        masked = [facet for facet in facets if isinstance(facet, Gather) and facet.fill is not None]
+        if len(computed) + len(masked) < len(facets) or (masked and not group.kind.can_inline):
             return False
         (flops,) = self.cost(site, group)
-        is_light = all(not facet.expensive and facet.flops <= CHEAP for facet in facets)
-        most = 4 * CHEAP if product(inner.shape) == product(group.shape) else CHEAP // 2
-        return not flops or (is_light and flops <= most)
+        is_light = all(not facet.expensive and facet.flops <= CHEAP for facet in computed)
+        is_shared = product(inner.shape) == product(group.shape) or self._is_read_along_rows(inner, group)
+        return not flops or (is_light and flops <= (4 * CHEAP if is_shared else CHEAP // 2))
+
+    def _is_read_along_rows(self, inner: Group, group: Group) -> bool:
+        """Whether long rows of a map group read one value each, as a gather of rows reads its indices."""
+        if not group.kind.can_inline or not is_at_least(group.shape[-1] if group.shape else ONE, LONG):
+            return False
+        inside, last = inner.records, f"d{len(group.shape) - 1}"
+        results = [result for number in inside for result in self.records[number].results]
+        found = [read for value in results for number, read in self.readers.get(value, ()) if number not in inside]
+        return all(not any(last in index.symbols for index in read.at) for read in found)
 
     def apply(self, site: Site, group: Group) -> None:
         assert site.group is not None

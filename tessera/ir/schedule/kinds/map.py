@@ -8,6 +8,7 @@ so that both are read and written in whole cache lines or transactions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -22,11 +23,24 @@ from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import check_shapes
 from tessera.ir.tile.facets import Gather, Pointwise
 from tessera.ir.tile.language import TileRegion
-from tessera.types.dim import Dim, minimum
+from tessera.types.dim import Dim, minimum, product
 from tessera.types.machine import Machine
 
 BLOCK = 4096
-"""Elements of the innermost dim that one program walks: enough to amortize its start."""
+"""Elements of the innermost dim that one program of a CPU walks: enough to amortize its start.
+
+One of a GPU has one tile. Copies of 512 MB on an H200 took 2 % longer with two vectors of 16 bytes to a thread, and 5 %
+with four.
+"""
+
+VECTOR = 16
+"""Bytes that one instruction of a GPU moves at most."""
+
+FEW = 4
+"""Accesses up to which a result is written as one row: one that is not whole takes an instruction an element."""
+
+WORDS = 1 << 30
+"""Elements up to which a GPU finds coordinates by dividing 32 bits."""
 
 LINE, SIDE = 128, 64
 """Bytes of a row of a tile that a GPU transposes, which it reads together, and elements of a column at least."""
@@ -102,11 +116,27 @@ def emit_map(request: Request) -> SpecOp:
     if across is not None and _fits_registers(request, walk.extents[across]):
         # Squares of lanes are loaded along the dim that is contiguous, and transposed in registers.
         return emit(dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes), by_blocks=True)
+    if len(addresses) <= FEW and cuts_vectors(walk.extents, request):
+        walk, flat = replace(walk, names=("_p0",), groups=(tuple(range(len(shape))),)), True
     rows = small_rows(walk.extents, request.machine)
     if rows is not None:
         return emit(dict(zip(walk.names[-2:], rows, strict=True)), by_blocks=False)
     width = request.choose("map.tile", map_tiles(request.machine), extent=walk.extents[-1])
-    return emit({walk.names[-1]: width}, by_blocks=True)
+    # Threads of a GPU have 8 elements each, and vectors of bytes are of 16.
+    is_bytes = request.machine.is_gpu and all(type.dtype.bytes == 1 for type in request.arguments)
+    return emit({walk.names[-1]: 2 * width if is_bytes else width}, by_blocks=True)
+
+
+def cuts_vectors(extents: Sequence[Dim], request: Request) -> bool:
+    """Whether rows of a GPU's result end within a vector: it is then written as one row, whose coordinates are divided.
+
+    Reads are of single elements either way, and writes of one row are whole vectors without a mask.
+    """
+    inner, total = (part.value for part in (extents[-1], product(extents)))
+    if not request.machine.is_gpu or len(extents) < 2 or inner is None or total is None or total > WORDS:
+        return False
+    sizes = [request.body.types[output].dtype.bytes for output in request.body.outputs]
+    return any(inner * size % VECTOR for size in sizes)
 
 
 def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
@@ -150,14 +180,15 @@ def emit_walk(
     run of vectors then has one program.
     """
     extents = dict(zip(walk.names, walk.extents, strict=True))
-    steps = {**sizes, walk.names[-1]: BLOCK} if by_blocks else sizes
+    block = sizes[walk.names[-1]] if by_blocks and request.machine.is_gpu else BLOCK
+    steps = {**sizes, walk.names[-1]: block} if by_blocks else sizes
     grid = [extent.ceildiv(steps.get(name, 1)) for name, extent in extents.items()] or [Dim.constant(1)]
     tile = request.builder(grid, kind, flat)
     coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
     bounds: list[SSAValue] = []
     if by_blocks:
-        start = Dim.symbol(walk.names[-1]) * BLOCK
-        stop = minimum(walk.extents[-1], start + BLOCK)
+        start = Dim.symbol(walk.names[-1]) * block
+        stop = minimum(walk.extents[-1], start + block)
         bounds = [tile.index(end, coords) for end in (start, stop)]
     for name, size in steps.items():
         if name not in walk.names[-1:] or not by_blocks:

@@ -15,7 +15,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policy_over
 from tessera.ir.base.types import TensorAttr
-from tessera.ir.schedule.bodies import with_safe_sizes
+from tessera.ir.schedule.bodies import with_gathers, with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.grouping import FusionRule, forbid_fusion
@@ -31,7 +31,8 @@ class FormGroups(Pass):
 
     Before: `tgraph.func @main` with `matmul`, `add`, `gelu`. After: `tsched.fuse @group0(%x, %w, %b)` in a
     `tsched.module @main`, and `tgraph.func @group0` with the three ops. With `fusion = false` every op is a group.
-    On machines with matrix instructions contractions copy whole tiles, each along single dims of memory.
+    On machines with matrix instructions contractions copy whole tiles, each along single dims of memory. On GPUs each
+    element of a padded tensor is read where it is wanted, under a mask; CPUs copy boxes, which are long runs.
     """
 
     fusion: bool = True
@@ -57,6 +58,7 @@ class FormGroups(Pass):
     def _replace(self, module: ModuleOp, function: SpecOp, builder: PlanBuilder) -> None:
         source = function.regions[0].block
         tape = with_safe_sizes(tape_in(function))
+        tape = with_gathers(tape) if self.machine.is_gpu else tape
         builder.rounded = policy_over(function) if self._is_best(lambda best: bool(best.rounds)) else None
         builder.guards = tape.guards
         guards = tuple((guard.left, guard.right, guard.what) for guard in tape.guards)

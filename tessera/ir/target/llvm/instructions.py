@@ -201,6 +201,8 @@ class Instructions:
         self._lines: list[str] = []
         self._count = 0
         self._overflow: Value | None = None
+        self.divides_words = False
+        """Whether dims are divided by constants in 32 bits: all that is divided is known to fit."""
 
     def _name(self) -> str:
         self._count += 1
@@ -566,14 +568,32 @@ def _atom(f: Instructions, atom: Atom, env: Mapping[str, Index]) -> Index:
 
 def _divide(f: Instructions, atom: Atom, first: Value, second: Value) -> Value:
     above, below = atom.args
+    is_positive = is_at_least(above, 0) and is_at_least(below, 0)
+    if f.divides_words and constant_of(second) and constant_of(first) is None:
+        word = f.cast("trunc", first, "i32")
+        found = _divide_words(f, atom.kind, word, constant_of(second) or 1, is_positive)
+        return f.cast("zext" if is_positive else "sext", found, "i64")
     is_zero = f.icmp("eq", second, 0)
     divisor = f.select(is_zero, f.const_i(1), second)
-    if is_at_least(above, 0) and is_at_least(below, 0):
+    if is_positive:
         found = f.udiv(first, divisor) if atom.kind == "floordiv" else f.urem(first, divisor)
     else:
         found = _floor_divide(f, atom.kind, first, divisor)
     # A remainder by the 1 that stands for 0 is 0 already.
     return f.select(is_zero, f.const_i(0), found) if atom.kind == "floordiv" else found
+
+
+def _divide_words(f: Instructions, kind: str, word: Value, divisor: int, is_positive: bool) -> Value:
+    """Python's `//` or `%` of a number of 32 bits by a constant above 0."""
+    by = f.const("i32", divisor)
+    if is_positive:
+        return f.op("udiv" if kind == "floordiv" else "urem", word, by)
+    remainder, zero = f.op("srem", word, by), f.const("i32", 0)
+    is_off = f.icmp("slt", remainder, zero)
+    if kind == "mod":
+        return f.select(is_off, f.op("add", remainder, by), remainder)
+    quotient = f.op("sdiv", word, by)
+    return f.select(is_off, f.op("sub", quotient, f.const("i32", 1)), quotient)
 
 
 def _floor_divide(f: Instructions, kind: str, first: Value, divisor: Value) -> Value:
