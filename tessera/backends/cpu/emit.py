@@ -18,6 +18,7 @@ from tessera.backends.cpu.emit_contraction import (
     slot_of,
     split_index,
 )
+from tessera.backends.cpu.emit_sort import emit_sort
 from tessera.backends.cpu.registers import (
     Layout,
     Vectors,
@@ -324,7 +325,7 @@ def _used_from_outside(op: SpecOp) -> list[SSAValue]:
 
 _VALUES = (
     *("elementwise", "cast", "bitcast", "round", "select", "constant", "coordinate", "clip", "broadcast"),
-    *("reduce", "arg_reduce", "shuffle", "vote", "fetch", "sort"),
+    *("reduce", "arg_reduce", "shuffle", "vote", "fetch"),
 )
 """Ops that `emit_values` writes, each by the function of its name."""
 _HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {
@@ -338,6 +339,7 @@ _HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {
     "store": Emitter.on_store,
     **{name: getattr(emit_values, f"emit_{name}") for name in _VALUES},
     "block_dot": emit_block_dot,
+    "sort": emit_sort,
     "yield": Emitter.on_nothing,
     "return": Emitter.on_nothing,
 }

@@ -16,8 +16,6 @@ from tessera.backends.cpu.registers import (
     Layout,
     Vectors,
     lane_values,
-    leave_when_stopped,
-    loop_in_strips,
     register_type,
 )
 from tessera.ir.base.block_ops import partner
@@ -25,21 +23,14 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.convert import storage_type
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, vector
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.vector_ops import KeySort
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, i64
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
     from tessera.ir.target import typed_ops as ttarget
-
-
-# Indices read from memory, and the stable merge sort of `ttarget.sort`: runs by insertion, then merged.
-
-RUN = 8
-"""Elements sorted by insertion before anything is merged."""
 
 
 def emit_fetch(emitter: Any, op: ttarget.FetchOp) -> None:
@@ -51,129 +42,6 @@ def emit_fetch(emitter: Any, op: ttarget.FetchOp) -> None:
     offset = dim_value(f, op.offset, emitter.env_of(op, op.coords, 1))
     loaded = f.load(f.gep(emitter.buffers[op.operands[0]], offset, element), element)
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")
-
-
-def emit_sort(emitter: Any, op: ttarget.SortOp) -> None:
-    """A call of the sort of this dtype, written once in a module."""
-    f: FunctionText = emitter.f
-    buffers = [emitter.buffers[value] for value in op.operands[:4]]
-    for buffer in buffers:
-        emitter.settle(buffer)
-    type = op.operands[0].type
-    assert isinstance(type, BufferAttr)
-    arguments = [("ptr", name) for name in ("keys", "indices", "spare_keys", "spare_indices")]
-    dtype, descending = type.dtype, bool(op.descending)
-    key = ("sort", dtype.name, descending)
-
-    def write(g: FunctionText) -> None:
-        _Sort(g, dtype, descending, storage_type(dtype)).write()
-
-    name = f.module.outline(key, f"sort_{dtype.name}", [*arguments, ("i64", "count")], write)
-    f.call(name, [*buffers, f.index(emitter.indices[op.operands[4]])])
-
-
-_PART = 1 << 18
-"""Elements of each of two runs that are merged at a time: some milliseconds."""
-
-
-class _Sort(KeySort):
-    """Writes one sort."""
-
-    def write(self) -> None:
-        f = self.f
-        keys, indices, spare_keys, spare_indices, count = f.arguments
-
-        def insert(low: Value, _: list[Value]) -> list[Value]:
-            self._insert(keys, indices, low, f.smin(f.add(low, RUN), count))
-            return []
-
-        loop_in_strips(f, 0, count, RUN, insert, [], has_loops=True)
-
-        def merge_all(state: list[Value]) -> list[Value]:
-            width, *lines = state
-            double = f.mul(width, 2)
-
-            def merge(low: Value) -> None:
-                is_due = f.icmp("eq", f.op("and", low, f.const_i(_PART - 1)), 0)
-                leave_when_stopped(f, f.select(is_due, low, f.const_i(0)))
-                middle = f.smin(f.add(low, width), count)
-                self._merge(lines, low, middle, f.smin(f.add(low, double), count))
-
-            f.loop(0, count, double, merge)
-            return [double, *lines[2:], *lines[:2]]
-
-        start = [f.const_i(RUN), keys, indices, spare_keys, spare_indices]
-        _, last, last_indices, *_ = f.while_(start, lambda state: f.icmp("slt", state[0], count), merge_all)
-
-        def copy_back() -> None:
-            f.call("memcpy", [keys, last, f.mul(count, bytes_of(self.element))], "ptr")
-            f.call("memcpy", [indices, last_indices, f.mul(count, 8)], "ptr")
-
-        f.if_(f.icmp("ne", last, keys), copy_back)
-        f.ret()
-
-    def _insert(self, keys: Value, indices: Value, low: Value, high: Value) -> None:
-        f = self.f
-
-        def take(at: Value) -> None:
-            key, index = self.key(keys, at), self.index(indices, at)
-
-            def is_larger_before(state: list[Value]) -> Value:
-                (hole,) = state
-                return f.if_(
-                    f.icmp("sgt", hole, low),
-                    lambda: self.is_before(key, self.key(keys, f.sub(hole, 1))),
-                    lambda: f.const("i1", False),
-                )[0]
-
-            def move_up(state: list[Value]) -> list[Value]:
-                (hole,) = state
-                before = f.sub(hole, 1)
-                self.put(keys, indices, hole, self.key(keys, before), self.index(indices, before))
-                return [before]
-
-            (hole,) = f.while_([at], is_larger_before, move_up)
-            self.put(keys, indices, hole, key, index)
-
-        f.loop(f.add(low, 1), high, 1, take)
-
-    def _merge(self, lines: list[Value], low: Value, middle: Value, high: Value) -> None:
-        """Two neighbouring runs, into the same range of the other row."""
-        f = self.f
-        keys, indices, to_keys, to_indices = lines
-
-        def are_before(state: list[Value], ends: list[Value]) -> Value:
-            return f.op("and", *(f.icmp("slt", at, end) for at, end in zip(state, ends, strict=True)))
-
-        def step(state: list[Value]) -> list[Value]:
-            left, right = state
-            a, b = self.key(keys, left), self.key(keys, right)
-            # An element of the right run is taken only if it must come first: equal ones stay in order.
-            is_right = self.is_before(b, a)
-            taken = f.select(is_right, right, left)
-            index = self.index(indices, taken)
-            self.put(to_keys, to_indices, f.sub(f.add(left, right), middle), f.select(is_right, b, a), index)
-            one = f.cast("zext", is_right, "i64")
-            return [f.add(left, f.sub(1, one)), f.add(right, one)]
-
-        def part(state: list[Value]) -> list[Value]:
-            """Some of both runs: a long merge sees between two parts that its call is stopped."""
-            ends = [f.smin(f.add(at, _PART), end) for at, end in zip(state, (middle, high), strict=True)]
-            leave_when_stopped(f, f.sub(f.add(*state), f.add(low, middle)))
-            return f.while_(state, lambda here: are_before(here, ends), step)
-
-        left, right = f.while_([low, middle], lambda state: are_before(state, [middle, high]), part)
-
-        def copy_remainder(begin: Value, end: Value, shift: Value) -> None:
-            """The remainder of one run; `shift` is how far it moves."""
-
-            def copy(at: Value) -> None:
-                self.put(to_keys, to_indices, f.add(at, shift), self.key(keys, at), self.index(indices, at))
-
-            f.loop(begin, end, 1, copy)
-
-        copy_remainder(left, middle, f.sub(right, middle))
-        copy_remainder(right, high, f.sub(left, middle))
 
 
 # Reductions across rows and lanes, in the halving tree that numerics fix: element i joins i + half, half of the next

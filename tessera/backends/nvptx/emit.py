@@ -12,7 +12,7 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx import emit_access, emit_exchange, emit_values, row_matrix, values
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, row_matrix, values
 from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
 from tessera.backends.nvptx.approximate_functions import Bound, find_exp_bounds
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
@@ -437,7 +437,7 @@ class Emitter:
 
 _EMITTERS: dict[str, Callable[[Emitter, Any], None]] = {
     name.removeprefix("emit_"): function
-    for module in (emit_access, emit_exchange, emit_values)
+    for module in (emit_access, emit_exchange, emit_sort, emit_values)
     for name, function in vars(module).items()
     if name.startswith("emit_")
 }

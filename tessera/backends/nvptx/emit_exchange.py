@@ -1,4 +1,4 @@
-"""Elements that threads exchange: reductions, broadcasts, transposes, dots, shuffles, votes and sorts.
+"""Elements that threads exchange: reductions, broadcasts, transposes, dots, shuffles and votes.
 
 Elementwise ops move nothing, since all tiles of a kernel are laid out alike (`layout.py`). What does move goes the
 shortest path there is: between registers of one thread, between lanes of a warp, or through shared memory.
@@ -16,12 +16,10 @@ from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
 from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.block_ops import partner
-from tessera.ir.base.types import shaped_type
 from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.vector_ops import KeySort
 from tessera.types.dtype import DType
 
 if TYPE_CHECKING:
@@ -553,72 +551,3 @@ def _own_bit(emitter: Emitter, layout: Layout, value: Value, register: int, widt
         return f.op("shl", wide, Value("i32", str(register % width)))
     first = Lanes(f, emitter.thread, layout.vector, width).first
     return f.op("shl", wide, f.op("add", first, Value("i32", str(register % layout.vector))))
-
-
-# Sorts.
-
-
-def emit_sort(emitter: Emitter, op: ops.SortOp) -> None:
-    """A merge sort by all threads of a program: runs of 1, 2, 4, ... elements are merged in pairs.
-
-    Each element finds where it goes by itself: past those of its own run before it, and past those of the other run
-    that a binary search finds to be smaller. So a merge has no order among threads, and one barrier at its end.
-    """
-    lines = [emitter.buffers[value] for value in (op.keys, op.indices, op.spare_keys, op.spare_indices)]
-    sort = _Sort(emitter, shaped_type(op.keys).dtype, bool(op.descending))
-    sort.write(lines, emitter.f.index(emitter.indices[op.count]))
-
-
-class _Sort(KeySort):
-    """One sort, written; `lines` are pointers to keys and indices, and to spare memory for both."""
-
-    def __init__(self, emitter: Emitter, dtype: DType, descending: bool) -> None:
-        super().__init__(emitter.f, dtype, descending, values.memory_type(dtype))
-        self.emitter = emitter
-
-    def write(self, lines: list[Value], count: Value) -> None:
-        f, emitter = self.f, self.emitter
-        keys, indices, _, _ = lines
-
-        def merge(state: list[Value]) -> list[Value]:
-            width, *now = state
-            f.loop(emitter.thread, count, emitter.threads, lambda at: self._move(now, at, width, count))
-            emitter.wait()
-            return [f.mul(width, 2), *now[2:], *now[:2]]
-
-        _, last, last_indices, *_ = f.while_(
-            [f.const_i(1), *lines], lambda state: f.icmp("slt", state[0], count), merge
-        )
-
-        def copy_back(at: Value) -> None:
-            self.put(keys, indices, at, self.key(last, at), self.index(last_indices, at))
-
-        f.if_(f.icmp("ne", last, keys), lambda: f.loop(emitter.thread, count, emitter.threads, copy_back) and None)
-
-    def _move(self, lines: list[Value], at: Value, width: Value, count: Value) -> None:
-        """One element to its index in the merged run."""
-        f = self.f
-        keys, indices, to_keys, to_indices = lines
-        double = f.mul(width, 2)
-        low = f.mul(f.udiv(at, double), double)
-        middle, high = f.smin(f.add(low, width), count), f.smin(f.add(low, double), count)
-        key = self.key(keys, at)
-        is_left = f.icmp("slt", at, middle)
-        begin, end = f.select(is_left, middle, low), f.select(is_left, high, middle)
-
-        def narrow(state: list[Value]) -> list[Value]:
-            first, last = state
-            half = f.udiv(f.add(first, last), 2)
-            other = self.key(keys, half)
-            # Of equal ones those of the left run go first.
-            goes = f.select(is_left, self.is_before(other, key), f.op("xor", self.is_before(key, other), _TRUE))
-            return [f.select(goes, f.add(half, 1), first), f.select(goes, last, half)]
-
-        found, _ = f.while_([begin, end], lambda state: f.icmp("slt", state[0], state[1]), narrow)
-        passed = f.sub(found, begin)
-        own = f.select(is_left, at, f.add(f.sub(at, middle), low))
-        index = self.index(indices, at)
-        self.put(to_keys, to_indices, f.add(own, passed), key, index)
-
-
-_TRUE = Value("i1", "true")

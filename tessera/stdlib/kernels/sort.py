@@ -390,7 +390,8 @@ def _write_sorted(call: Call) -> list[SpecOp]:
     b = call.builder([rows])
     row, low, high = b.program_id(0), b.index(0), b.index(count)
     keys, spare_keys = b.scratch([count], key), b.scratch([count], key)
-    indices, spare_indices = b.scratch([count], i64), b.scratch([count], i64)
+    kind = i32 if count.value is not None and count.value < 1 << 31 else i64
+    indices, spare_indices = b.scratch([count], kind), b.scratch([count], kind)
     column = [Dim.symbol("_j")]
     at = [Dim.symbol("_i"), *column]
 
@@ -400,7 +401,7 @@ def _write_sorted(call: Call) -> list[SpecOp]:
     def fill(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         region = here(j)
         b.store(b.cast(b.load(call.input(b, 0), at, region), key), keys, column, region)
-        b.store(b.coordinate_of(column[0], region), indices, column, region)
+        b.store(b.cast(b.coordinate_of(column[0], region), kind), indices, column, region)
         return carried
 
     def empty(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -408,7 +409,7 @@ def _write_sorted(call: Call) -> list[SpecOp]:
         if call.outputs[0] is not None:
             b.store(b.cast(b.load(keys, column, region), x.dtype), call.output(b, 0), at, region)
         if call.outputs[1] is not None:
-            b.store(b.load(indices, column, region), call.output(b, 1), at, region)
+            b.store(b.cast(b.load(indices, column, region), i64), call.output(b, 1), at, region)
         return carried
 
     b.loop(low, high, width, fill)

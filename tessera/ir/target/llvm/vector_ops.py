@@ -128,18 +128,18 @@ def two_sum(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:
 class KeySort:
     """What all sorts share: a row is a pair of pointers, to keys and to their indices."""
 
-    def __init__(self, f: FunctionText, dtype: DType, descending: bool, element: str) -> None:
-        self.f, self.dtype, self.descending, self.element = f, dtype, descending, element
+    def __init__(self, f: FunctionText, dtype: DType, descending: bool, element: str, index: str = "i64") -> None:
+        self.f, self.dtype, self.descending, self.element, self.index_type = f, dtype, descending, element, index
 
     def key(self, keys: Value, at: Index) -> Value:
         return self.f.load(self.f.gep(keys, at, self.element), self.element)
 
     def index(self, indices: Value, at: Index) -> Value:
-        return self.f.load(self.f.gep(indices, at, "i64"), "i64")
+        return self.f.load(self.f.gep(indices, at, self.index_type), self.index_type)
 
     def put(self, keys: Value, indices: Value, at: Index, key: Value, index: Value) -> None:
         self.f.store(key, self.f.gep(keys, at, self.element))
-        self.f.store(index, self.f.gep(indices, at, "i64"))
+        self.f.store(index, self.f.gep(indices, at, self.index_type))
 
     def is_before(self, a: Value, b: Value) -> Value:
         """Whether `a` must come before `b`; NaN comes before nothing, all numbers before NaN."""

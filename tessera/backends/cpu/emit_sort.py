@@ -1,0 +1,238 @@
+"""The stable sort of `ttarget.sort` as LLVM text: by the bytes of keys, or short lines by runs that are merged.
+
+A long line is sorted by one byte of its keys after the other, from the lowest: each pass counts nothing, since all are
+counted in one read before, and writes every element once, without a comparison or a branch that data decide.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tessera.backends.cpu.registers import leave_when_stopped, loop_in_strips
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm.convert import storage_type
+from tessera.ir.target.llvm.instructions import Value, bytes_of
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.vector_ops import KeySort
+
+if TYPE_CHECKING:
+    from tessera.ir.target import typed_ops as ttarget
+
+RUN = 8
+"""Elements sorted by insertion before anything is merged."""
+_SHORT = 128
+"""Lines that are merged: the counts of all bytes cost more than their few merges."""
+_BYTE = 256
+
+
+def emit_sort(emitter: Any, op: ttarget.SortOp) -> None:
+    """A call of the sort of this dtype, written once in a module."""
+    f: FunctionText = emitter.f
+    buffers = [emitter.buffers[value] for value in op.operands[:4]]
+    for buffer in buffers:
+        emitter.settle(buffer)
+    type, index_type = op.operands[0].type, op.operands[1].type
+    assert isinstance(type, BufferAttr)
+    assert isinstance(index_type, BufferAttr)
+    arguments = [("ptr", name) for name in ("keys", "indices", "spare_keys", "spare_indices")]
+    dtype, descending = type.dtype, bool(op.descending)
+    index = storage_type(index_type.dtype)
+    key = ("sort", dtype.name, index, descending)
+
+    def write(g: FunctionText) -> None:
+        LineSort(g, dtype, descending, storage_type(dtype), index).write()
+
+    name = f.module.outline(key, f"sort_{dtype.name}", [*arguments, ("i64", "count")], write)
+    f.call(name, [*buffers, f.index(emitter.indices[op.operands[4]])])
+
+
+_PART = 1 << 18
+"""Elements of each of two runs that are merged at a time: some milliseconds."""
+
+
+class LineSort(KeySort):
+    """Writes one sort."""
+
+    def write(self) -> None:
+        f = self.f
+        *lines, count = f.arguments
+        f.if_(
+            f.icmp("slt", count, _SHORT),
+            lambda: self._write_merges(lines, count),
+            lambda: self._write_digits(lines, count),
+        )
+        f.ret()
+
+    def _write_digits(self, lines: list[Value], count: Value) -> None:
+        """One byte of the keys after the other, from the lowest: how often each is there, then all to their places."""
+        f, digits = self.f, bytes_of(self.element)
+        counts, keys = f.alloca("i64", _BYTE * digits), lines[0]
+        f.loop(0, _BYTE * digits, 1, lambda at: f.store(f.const_i(0), f.gep(counts, at, "i64")))
+
+        def count_digits(at: Value, _: list[Value]) -> list[Value]:
+            rank = self._rank(self.key(keys, at))
+            for digit in range(digits):
+                self._increase(f.gep(counts, digit * _BYTE, "i64"), self._digit(rank, digit))
+            return []
+
+        loop_in_strips(f, 0, count, 1, count_digits, [])
+        now = list(lines)
+        for digit in range(digits):
+            own = f.gep(counts, digit * _BYTE, "i64")
+            some = self._digit(self._rank(self.key(now[0], 0)), digit)
+            # Where all have the same byte, they stay as they are.
+            is_mixed = f.icmp("ne", f.load(f.gep(own, some, "i64"), "i64"), count)
+            now = f.if_(is_mixed, partial(self._move_by_digit, now, own, digit, count), partial(list[Value], now))
+        self._copy_back(lines, now, count)
+
+    def _move_by_digit(self, lines: list[Value], counts: Value, digit: int, count: Value) -> list[Value]:
+        f = self.f
+
+        def start_after(at: Value, before: list[Value]) -> list[Value]:
+            slot = f.gep(counts, at, "i64")
+            number = f.load(slot, "i64")
+            f.store(before[0], slot)
+            return [f.add(before[0], number)]
+
+        f.loop(0, _BYTE, 1, start_after, [f.const_i(0)])
+
+        def move(at: Value, _: list[Value]) -> list[Value]:
+            key = self.key(lines[0], at)
+            place = self._increase(counts, self._digit(self._rank(key), digit))
+            self.put(lines[2], lines[3], place, key, self.index(lines[1], at))
+            return []
+
+        loop_in_strips(f, 0, count, 1, move, [])
+        return [*lines[2:], *lines[:2]]
+
+    def _increase(self, counts: Value, at: Value) -> Value:
+        """One more in a counter; what it was before."""
+        f = self.f
+        slot = f.gep(counts, at, "i64")
+        number = f.load(slot, "i64")
+        f.store(f.add(number, 1), slot)
+        return number
+
+    def _rank(self, key: Value) -> Value:
+        """The key as an unsigned integer in the order of the sort: NaN is the largest, and both zeros are one."""
+        f, bits = self.f, 8 * bytes_of(self.element)
+        type_ = f"i{bits}"
+        if not self.dtype.is_float:
+            signed = self.dtype.kind == "int"
+            rank = f.op("xor", key, f.const(type_, 1 << bits - 1)) if signed else key
+            return f.op("xor", rank, f.const(type_, -1)) if self.descending else rank
+        whole = f.bitcast(f.op("fadd", key, f.const(self.element, 0.0)), type_)
+        sign = f.op("ashr", whole, f.const(type_, bits - 1))
+        rank = f.op("xor", whole, f.op("or", sign, f.const(type_, 1 << bits - 1)))
+        rank = f.op("xor", rank, f.const(type_, -1)) if self.descending else rank
+        return f.select(f.fcmp("uno", key, key), f.const(type_, -1), rank)
+
+    def _digit(self, rank: Value, digit: int) -> Value:
+        f, type_ = self.f, f"i{8 * bytes_of(self.element)}"
+        moved = f.op("lshr", rank, f.const(type_, 8 * digit)) if digit else rank
+        low = moved if type_ == "i8" else f.cast("trunc", moved, "i8")
+        return f.cast("zext", low, "i64")
+
+    def _write_merges(self, lines: list[Value], count: Value) -> None:
+        """Runs by insertion, then merged in pairs."""
+        f = self.f
+        keys, indices, spare_keys, spare_indices = lines
+
+        def insert(low: Value, _: list[Value]) -> list[Value]:
+            self._insert(keys, indices, low, f.smin(f.add(low, RUN), count))
+            return []
+
+        loop_in_strips(f, 0, count, RUN, insert, [], has_loops=True)
+
+        def merge_all(state: list[Value]) -> list[Value]:
+            width, *lines = state
+            double = f.mul(width, 2)
+
+            def merge(low: Value) -> None:
+                is_due = f.icmp("eq", f.op("and", low, f.const_i(_PART - 1)), 0)
+                leave_when_stopped(f, f.select(is_due, low, f.const_i(0)))
+                middle = f.smin(f.add(low, width), count)
+                self._merge(lines, low, middle, f.smin(f.add(low, double), count))
+
+            f.loop(0, count, double, merge)
+            return [double, *lines[2:], *lines[:2]]
+
+        start = [f.const_i(RUN), keys, indices, spare_keys, spare_indices]
+        _, *now = f.while_(start, lambda state: f.icmp("slt", state[0], count), merge_all)
+        self._copy_back(lines, now, count)
+
+    def _copy_back(self, lines: list[Value], now: list[Value], count: Value) -> None:
+        """What was sorted to where it was taken from, if it is not there."""
+        f = self.f
+        keys, indices, *_ = lines
+        last, last_indices, *_ = now
+
+        def copy() -> None:
+            f.call("memcpy", [keys, last, f.mul(count, bytes_of(self.element))], "ptr")
+            f.call("memcpy", [indices, last_indices, f.mul(count, bytes_of(self.index_type))], "ptr")
+
+        f.if_(f.icmp("ne", last, keys), copy)
+
+    def _insert(self, keys: Value, indices: Value, low: Value, high: Value) -> None:
+        f = self.f
+
+        def take(at: Value) -> None:
+            key, index = self.key(keys, at), self.index(indices, at)
+
+            def is_larger_before(state: list[Value]) -> Value:
+                (hole,) = state
+                return f.if_(
+                    f.icmp("sgt", hole, low),
+                    lambda: self.is_before(key, self.key(keys, f.sub(hole, 1))),
+                    lambda: f.const("i1", False),
+                )[0]
+
+            def move_up(state: list[Value]) -> list[Value]:
+                (hole,) = state
+                before = f.sub(hole, 1)
+                self.put(keys, indices, hole, self.key(keys, before), self.index(indices, before))
+                return [before]
+
+            (hole,) = f.while_([at], is_larger_before, move_up)
+            self.put(keys, indices, hole, key, index)
+
+        f.loop(f.add(low, 1), high, 1, take)
+
+    def _merge(self, lines: list[Value], low: Value, middle: Value, high: Value) -> None:
+        """Two neighbouring runs, into the same range of the other row."""
+        f = self.f
+        keys, indices, to_keys, to_indices = lines
+
+        def are_before(state: list[Value], ends: list[Value]) -> Value:
+            return f.op("and", *(f.icmp("slt", at, end) for at, end in zip(state, ends, strict=True)))
+
+        def step(state: list[Value]) -> list[Value]:
+            left, right = state
+            a, b = self.key(keys, left), self.key(keys, right)
+            # An element of the right run is taken only if it must come first: equal ones stay in order.
+            is_right = self.is_before(b, a)
+            taken = f.select(is_right, right, left)
+            index = self.index(indices, taken)
+            self.put(to_keys, to_indices, f.sub(f.add(left, right), middle), f.select(is_right, b, a), index)
+            one = f.cast("zext", is_right, "i64")
+            return [f.add(left, f.sub(1, one)), f.add(right, one)]
+
+        def part(state: list[Value]) -> list[Value]:
+            """Some of both runs: a long merge sees between two parts that its call is stopped."""
+            ends = [f.smin(f.add(at, _PART), end) for at, end in zip(state, (middle, high), strict=True)]
+            leave_when_stopped(f, f.sub(f.add(*state), f.add(low, middle)))
+            return f.while_(state, lambda here: are_before(here, ends), step)
+
+        left, right = f.while_([low, middle], lambda state: are_before(state, [middle, high]), part)
+
+        def copy_remainder(begin: Value, end: Value, shift: Value) -> None:
+            """The remainder of one run; `shift` is how far it moves."""
+
+            def copy(at: Value) -> None:
+                self.put(to_keys, to_indices, f.add(at, shift), self.key(keys, at), self.index(indices, at))
+
+            f.loop(begin, end, 1, copy)
+
+        copy_remainder(left, middle, f.sub(right, middle))
+        copy_remainder(right, high, f.sub(left, middle))
