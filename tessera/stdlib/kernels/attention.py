@@ -477,8 +477,10 @@ class NarrowAttention(Attention):
         rows = self._row_count.value
         if rows is not None and rows <= 64:
             return (64, 128)
-        # A small head leaves registers for a third warpgroup, where no accumulators of parts before are kept.
-        return (192, 128, 64) if self._head_size == 64 and not self.is_split else (128, 64)
+        # Of a small head two CTAs with a warpgroup each share a multiprocessor, and one computes exponentials while the
+        # other multiplies; they are also the smallest, so that the last wave is fuller. Of 10 drawn with heads of 64 on
+        # an H200 they take 0.92 of the time of two warpgroups, and 0.78 to 1.02 of three.
+        return (64, 192, 128) if self._head_size == 64 and not self.is_split else (128, 64)
 
     def _queries(self, d: SSAValue) -> SSAValue:
         return self._load_queries(d)

@@ -7,7 +7,7 @@ that does, in order, so both have the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from xdsl.ir import SSAValue
 
@@ -128,7 +128,11 @@ class _Parts(Attention):
             self._finish(*self._attend_all(first))
             return []
 
-        b.loop(b.program_id(3), b.index(self._part_count), self._stride, attend_part)
+        # The join reads nothing of parts beyond the length of a cache.
+        end = (
+            minimum(self._part_count, maximum(0, Dim.symbol("_filled")).ceildiv(self.part)) if self.is_cached else None
+        )
+        b.loop(b.program_id(3), b.index(end or self._part_count, self.coords), self._stride, attend_part)
         return b.finish()
 
     def _attend_all(self, first: SSAValue | None) -> list[SSAValue]:
@@ -190,8 +194,8 @@ ATTENTION_PARTS = LibraryKernel(
 
 _BLOCK = 8
 """Parts that are loaded together at most, before any is joined."""
-_WARP_BLOCK = 32
-"""The same where lanes have a part each while factors are computed."""
+_LANES, _LANE_BLOCK = 32, 64
+"""The same where lanes have a part each while factors are computed: twice as many, each thread with one column."""
 _COLUMNS = 128
 
 
@@ -202,17 +206,17 @@ class _Join:
         self.call = call
         parts = call.operands[0]
         self.count, self.width, self.dtype = parts.shape[2], parts.shape[3], parts.dtype.compute
-        known = self.width.value
-        self.columns = known if known and known <= 2 * _COLUMNS else _COLUMNS
+        known, parts_known = self.width.value, self.count.value
+        self.is_by_lanes = call.lanes == _LANES and (parts_known is None or parts_known > _BLOCK)
+        self.columns = _LANES if self.is_by_lanes else known if known and known <= 2 * _COLUMNS else _COLUMNS
         self.b = b = call.builder([*parts.shape[:2], self.width.ceildiv(self.columns)])
         start = b.index(Dim.symbol("_p") * self.columns, {"_p": b.program_id(2)})
         self.coords = {"_b": b.program_id(0), "_h": b.program_id(1), "_e": start}
         if len(call.operands) > 3:
             self.coords["_filled"] = b.fetch(call.input(b, 3), call.at(3, ()), {})
         self.bounds = bounds_of("_e", self.width, self.columns)
-        known = self.count.value
-        self.is_by_lanes = call.lanes == 32 and (known is None or known > _BLOCK)
-        self.together = _WARP_BLOCK if self.is_by_lanes else max(1, min(_BLOCK, known if known is not None else _BLOCK))
+        few = max(1, min(_BLOCK, parts_known if parts_known is not None else _BLOCK))
+        self.together = _LANE_BLOCK if self.is_by_lanes else few
         shared = range(4 if self.is_by_lanes else 0)
         self.shared = [b.scratch([self.together], self.dtype, space="shared") for _ in shared]
 
@@ -235,7 +239,7 @@ class _Join:
     def _load_part(self, number: int, p: SSAValue) -> SSAValue:
         if number:
             return self.b.reduce(self._load(number, ("_s",), (1,), p), "max", 0)
-        if self.call.lanes != 32:
+        if self.call.lanes != _LANES:
             return self.b.reduce(self._load(number, ("_s", "_e"), (1, self.columns), p), "sum", 0)
         return self._load_columns(p)
 
@@ -268,35 +272,42 @@ class _Join:
 
         The maximum so far of each part is a prefix, which comes out the same in any order.
         """
-        b, size = self.b, self.together
+        b = self.b
         acc, top, total = carried
         loaded = [self._load_part(0, at) for at in self._following(p)]
-        tops, totals = (self._load(number, ("_s",), (size,), p) for number in (1, 2))
-        before = b.broadcast(top, (size,), ())
-        most = b.elementwise("max", tops, before)
-        for by in (1, 2, 4, 8, 16):
-            most = b.elementwise("max", most, b.shuffle(most, "up", by))
-        lane = b.coordinate_of(Dim.symbol("_l"), TileRegion({"_l": b.index(0)}, ("_l",), (size,), {}))
-        is_first = b.elementwise("eq", lane, b.full(0, (size,), tile_type(lane).dtype))
-        previous = b.select(is_first, before, b.shuffle(most, "up", 1))
-        kept, taken = join_factors(b, (previous, tops), most)
-        added = b.elementwise("mul", totals, taken)
-        read = [self._share(*pair) for pair in zip((kept, taken, added, most), self.shared, strict=True)]
+        firsts = range(0, self.together, _LANES)
+        at = {first: b.index(Dim.symbol("_s") + first, {"_s": p}) for first in firsts}
+        rows = {first: [self._load(number, ("_s",), (_LANES,), at[first]) for number in (1, 2)] for first in firsts}
+        before = b.broadcast(top, (_LANES,), ())
+        for first in firsts:
+            before = self._share_factors(first, before, *rows[first])
         b.barrier()
+        kept, taken, added, most = (partial(self._read, memory) for memory in self.shared)
         for number, part in enumerate(loaded):
-            kept_one, taken_one, added_one = (one(number) for one in read[:3])
-            total = b.elementwise("add", b.elementwise("mul", total, kept_one), added_one)
-            scaled = b.elementwise("mul", acc, b.broadcast(kept_one, (self.columns,), ()))
-            acc = b.elementwise("fma", part, b.broadcast(taken_one, (self.columns,), ()), scaled)
-        new = read[3](size - 1)
+            total = b.elementwise("add", b.elementwise("mul", total, kept(number)), added(number))
+            scaled = b.elementwise("mul", acc, b.broadcast(kept(number), (self.columns,), ()))
+            acc = b.elementwise("fma", part, b.broadcast(taken(number), (self.columns,), ()), scaled)
+        new = most(self.together - 1)
         b.barrier()
         return [acc, new, total]
 
-    def _share(self, tile: SSAValue, memory: SSAValue) -> Callable[[int], SSAValue]:
-        """What lanes have, for all threads to read one by one."""
-        b, region = self.b, TileRegion({"_l": self.b.index(0)}, ("_l",), (self.together,), {})
-        b.store(tile, memory, [Dim.symbol("_l")], region)
-        return lambda number: b.load(memory, [Dim.constant(number)], TileRegion({}, (), (), {}))
+    def _share_factors(self, first: int, before: SSAValue, tops: SSAValue, totals: SSAValue) -> SSAValue:
+        """Write what parts from the first on are multiplied by, for all threads to read; gives their maximum."""
+        b = self.b
+        most = b.elementwise("max", tops, before)
+        for by in (1, 2, 4, 8, 16):
+            most = b.elementwise("max", most, b.shuffle(most, "up", by))
+        lane = b.coordinate_of(Dim.symbol("_l"), TileRegion({"_l": b.index(0)}, ("_l",), (_LANES,), {}))
+        is_first = b.elementwise("eq", lane, b.full(0, (_LANES,), tile_type(lane).dtype))
+        previous = b.select(is_first, before, b.shuffle(most, "up", 1))
+        kept, taken = join_factors(b, (previous, tops), most)
+        region = TileRegion({"_l": b.index(first)}, ("_l",), (_LANES,), {})
+        for tile, memory in zip((kept, taken, b.elementwise("mul", totals, taken), most), self.shared, strict=True):
+            b.store(tile, memory, [Dim.symbol("_l")], region)
+        return b.shuffle(most, "index", _LANES - 1)
+
+    def _read(self, memory: SSAValue, number: int) -> SSAValue:
+        return self.b.load(memory, [Dim.constant(number)], TileRegion({}, (), (), {}))
 
     def write(self) -> SpecOp:
         b, call, dtype, columns = self.b, self.call, self.dtype, self.columns

@@ -288,6 +288,17 @@ class Cells:
         """Whether an element is there."""
         return Value("i1", "true") if self.inside is None else self.inside[element]
 
+    def addresses(self, size: int) -> list[tuple[Value, int]]:
+        """Where elements of so many bytes are: an address, which those of a row share, and a number of bytes to add.
+
+        The assembly that stores says the number: LLVM takes seconds to find out what hundreds of sums have in common.
+        """
+        f = self.coordinates.f
+        base = f.raw("i64", f"ptrtoint {self.buffer} to i64")
+        pairs = self.coordinates.split(self.offset)
+        made = {value: f.add(base, f.mul(value, size)) for value in dict.fromkeys(value for value, _ in pairs)}
+        return [(made[value], more * size) for value, more in pairs]
+
 
 def load(cells: Cells, dtype: DType, pad: float) -> Registers:
     """Elements of a buffer; those outside become the pad."""
@@ -331,14 +342,12 @@ def store(cells: Cells, tile: Registers, once: Value | None = None) -> None:
     f = cells.coordinates.f
     suffix, kind, type = _STORES[tile.dtype.bytes]
     words = _words(f, tile)
-    base = f.raw("i64", f"ptrtoint {cells.buffer} to i64")
-    for element, offset in enumerate(cells.coordinates.evaluate(cells.offset)):
+    for element, (address, more) in enumerate(cells.addresses(tile.dtype.bytes)):
         bits = words[element] if words[element].type == type else f.cast("zext", words[element], type)
-        address = f.add(base, f.mul(offset, tile.dtype.bytes))
         condition = cells.condition(element)
         if once is not None:
             condition = f.op("and", condition, once)
-        text = f"{{ .reg .pred P; setp.ne.b32 P, $2, 0; @P st.global.{suffix} [$0], $1; }}"
+        text = f"{{ .reg .pred P; setp.ne.b32 P, $2, 0; @P st.global.{suffix} [$0+{more}], $1; }}"
         effect(f, text, f"l,{kind},r", [address, bits, flag(f, condition)])
 
 
@@ -347,15 +356,14 @@ def store_pairs(cells: Cells, tile: Registers, first: int) -> None:
     coordinates, f = cells.coordinates, cells.coordinates.f
     is_packed = is_paired(tile.dtype)
     words = tile.pack(f) if is_packed else [f.bitcast(value, "i32") for value in tile.floats(f)]
-    base = f.raw("i64", f"ptrtoint {cells.buffer} to i64")
-    offsets = coordinates.evaluate(cells.offset)
-    store = "st.global.b32 [$0], $2;" if is_packed else "st.global.v2.b32 [$0], {$2, $3};"
+    addresses = cells.addresses(tile.dtype.bytes)
+    value = "$2" if is_packed else "{$2, $3}"
     for element in range(0, coordinates.layout.count, 2):
         if first_column(coordinates.layout.column(element)) < first:
             continue
         given = [words[element // 2]] if is_packed else words[element : element + 2]
-        address = f.add(base, f.mul(offsets[element], tile.dtype.bytes))
-        condition = cells.condition(element)
+        (address, more), condition = addresses[element], cells.condition(element)
+        store = f"st.global{'' if is_packed else '.v2'}.b32 [$0+{more}], {value};"
         text = f"{{ .reg .pred P; setp.ne.b32 P, $1, 0; @P {store} }}"
         effect(f, text, ",".join(["l", "r", *["r"] * len(given)]), [address, flag(f, condition), *given])
 
