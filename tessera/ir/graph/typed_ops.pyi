@@ -79,7 +79,9 @@ class AttentionJoinOp(SpecOp):
     acc: SSAValue
     top: SSAValue
     total: SSAValue
+    length: Sequence[SSAValue]
     dtype: DType
+    keys: int
 
 class AttentionPartsOp(SpecOp):
     q: SSAValue
