@@ -80,9 +80,11 @@ def _layer(a: Any, b: Any, c: Any) -> Any:
     return ts.ops.relu(ts.ops.matmul(a, b) + c)
 
 
-@ts.jit
-def _symbolic(a: ts.Tensor["M", "K"], b: ts.Tensor["K", "N"]):
+def _free(a: ts.Tensor["M", "K"], b: ts.Tensor["K", "N"]):
     return ts.ops.matmul(a, b)
+
+
+_symbolic = ts.jit(_free)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float64, np.int8, np.int32], ids=str)
@@ -122,6 +124,14 @@ def test_derivatives_have_segments_of_their_own_sizes() -> None:
     x, w = _draw(rng, (4096, 12), np.float32), _draw(rng, (12, 7), np.float32)
     made = np.asarray(ts.jit(ts.grad(_total, argnums=0))(w, x))
     assert made.tobytes() == _wanted(np.ascontiguousarray(x.T), np.ones((4096, 7), np.float32)).tobytes()
+
+
+def test_a_debug_build_has_the_same_bits() -> None:
+    """Its verifier compares what the segments of a target kernel touch with those of the tile kernel."""
+    rng = np.random.default_rng(6)
+    a, b = _draw(rng, (3, 5000), np.float32), _draw(rng, (5000, 6), np.float32)
+    assert np.asarray(ts.jit(ts.ops.matmul, debug=True)(a, b)).tobytes() == _wanted(a, b).tobytes()
+    assert np.asarray(ts.jit(_free, debug=True)(a, b)).tobytes() == _wanted(a, b).tobytes()
 
 
 def test_a_policy_and_a_promised_epilogue_keep_segments() -> None:

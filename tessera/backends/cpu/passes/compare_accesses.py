@@ -75,7 +75,8 @@ class _Wanted:
 class _Comparison:
     def __init__(self, tile: SpecOp, target: SpecOp, has_loops: bool) -> None:
         self.tile, self.target = tile, target
-        self.is_product = match_contraction(tile) is not None
+        self.match = match_contraction(tile)
+        self.is_product = self.match is not None
         self.has_blocks = goes_by_rows(tile) and not has_loops
         self.found: Accesses = accesses_of(target, self.has_blocks)
         self.wanted = [_Wanted(site, linear(site.indices, site.shape)) for site in sites_of(tile)]
@@ -246,9 +247,10 @@ class _Comparison:
         """Whether a side of a product is what the tile kernel loads for it, as far as it goes."""
         tile, op = wanted.site, site.op
         if op.name == "ttarget.gemm":
-            extents = [self._bound(axis.bound) for axis in tile.axes]
-            own = [op.value(name) for name in (("m", "k") if site.part == "lhs" else ("k", "n"))]
-            return extents == own and self._place(site.site, site.index) == self._place(tile, wanted.index)
+            # Along K a segment ends with its length, or with the operand: what the tile kernel reads beyond is zero.
+            names = ("m", "k") if site.part == "lhs" else ("k", "n")
+            is_same = all(op.value(name) == getattr(self.match, name) for name in names)
+            return is_same and self._place(site.site, site.index) == self._place(tile, wanted.index)
         reach = {variable.name: variable.high for variable in site.site.variables}
         own = {"lhs": ("%_row", "%_inner_k"), "out": ("%_row", "%_col")}.get(site.part, ("%_inner_k", "%_col"))
         for names in (own, own[::-1]):
@@ -260,10 +262,6 @@ class _Comparison:
             if wanted.index.substitute(places) == site.index and [reach.get(name) for name in names] == cut:
                 return True
         return False
-
-    @staticmethod
-    def _bound(bound: Dim | None) -> Dim:
-        return Dim.constant(-1) if bound is None else bound
 
 
 def _numbers_of(site: TargetSite) -> dict[str, Dim]:

@@ -398,6 +398,8 @@ class Leaves:
         self.body, self.in_memory = body, set(in_memory)
         self.makers = producers(body)
         self.addresses: list[Dim] = []
+        self.reads: dict[int, int] = {}
+        """How often each value in memory is read for one element."""
         self.numbers: list[Dim] = []
         self.stops: set[int] = set()
         self._seen: set[Any] = set()
@@ -409,6 +411,7 @@ class Leaves:
         types = self.body.types
         if value in self.in_memory:
             self.addresses.append(linear(at, types[value].shape))
+            self.reads[value] = self.reads.get(value, 0) + 1
             return
         record = self.makers[value]
         lower = spec_of(record).lower

@@ -45,6 +45,10 @@ WORDS = 1 << 30
 LINE, SIDE = 128, 64
 """Bytes of a row of a tile that a GPU transposes, which it reads together, and elements of a column at least."""
 
+MANY_READS = 3
+"""Reads of one operand for each element from which on a small result is worth the programs that fill a GPU: partial
+results have so many that a join of them is long."""
+
 ROWS = 2048
 """Elements of a tile of several rows, where the innermost dim is shorter than that."""
 
@@ -116,6 +120,8 @@ def emit_map(request: Request) -> SpecOp:
     if across is not None and _fits_registers(request, walk.extents[across]):
         # Squares of lanes are loaded along the dim that is contiguous, and transposed in registers.
         return emit(dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes), by_blocks=True)
+    if max(leaves.reads.values(), default=0) >= MANY_READS and (few := _few_elements(walk, request.machine)):
+        return emit({walk.names[-1]: few}, by_blocks=False)
     if len(addresses) <= FEW and cuts_vectors(walk.extents, request):
         walk, flat = replace(walk, names=("_p0",), groups=(tuple(range(len(shape))),)), True
     rows = small_rows(walk.extents, request.machine)
@@ -137,6 +143,14 @@ def cuts_vectors(extents: Sequence[Dim], request: Request) -> bool:
         return False
     sizes = [request.body.types[output].dtype.bytes for output in request.body.outputs]
     return any(inner * size % VECTOR for size in sizes)
+
+
+def _few_elements(walk: Walk, machine: Machine) -> int:
+    """Elements of a tile of a result too small for blocks to fill a GPU; 0 for others."""
+    total = product(walk.extents).value
+    if not machine.is_gpu or total is None or total >= 2 * machine.blocks * BLOCK:
+        return 0
+    return next((size for size in (2048, 1024) if total >= 2 * machine.blocks * size), 512)
 
 
 def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
