@@ -62,6 +62,7 @@ OPS = {
     "dot_general": "ts.ops.dot_general(x, x, contract=((1,), (1,)))",
     "dynamic_slice": "ts.ops.dynamic_slice(x, (n[0], 0), (1, 2))",
     "dynamic_update_slice": "ts.ops.dynamic_update_slice(x, ts.zeros((1, 2)), (n[0], 0))",
+    "ragged_dot": "ts.ops.ragged_dot(x, ts.ones((2, 2, 3)), ts.array([1, 1]))",
     "einsum": 'ts.ops.einsum("ij,j->i", x, y)',
     "embedding": "ts.ops.embedding(x, n)",
     "eq": "ts.ops.eq(x, y)",

@@ -233,9 +233,10 @@ def _product(inner: Callable[[Asked], int]) -> Bound:
     """A chain of `inner` products: an ulp of the sum of magnitudes for each link."""
 
     def bound(asked: Asked) -> Array:
-        if asked.exact.dtype.kind != "f" or not all(array.dtype.kind == "f" for array in asked.arrays):
+        if asked.exact.dtype.kind != "f" or any(array.dtype.kind != "f" for array in asked.arrays[:2]):
             return np.zeros(asked.exact.shape)
-        magnitude = asked.again(*(np.abs(array) for array in asked.arrays))
+        # What is multiplied comes first; integers behind it say which rows are.
+        magnitude = asked.again(*(np.abs(array) for array in asked.arrays[:2]), *asked.arrays[2:])
         return asked.eps * asked.sides * (inner(asked) + 1) * magnitude
 
     return bound
@@ -289,6 +290,8 @@ BOUNDS: dict[str, Bound] = {
     "attention_join": _join,
     "cross_entropy": _cross_entropy,
     "matmul": _chain(lambda asked: asked.arrays[0].shape[-1]),
+    **dict.fromkeys(("ragged_dot", "ragged_blocks"), _chain(lambda asked: asked.arrays[0].shape[-1])),
+    "ragged_outer": _chain(lambda asked: asked.arrays[0].shape[0]),
     "dot_general": _chain(lambda asked: asked.arrays[0].size),
     "conv1d": _chain(lambda asked: math.prod(asked.arrays[1].shape[1:])),
     "conv2d": _chain(lambda asked: math.prod(asked.arrays[1].shape[1:])),

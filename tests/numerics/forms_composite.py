@@ -245,6 +245,37 @@ def attention(spec: OpSpec, dtype: DType) -> list[Form]:
     return forms
 
 
+def _offsets(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Three groups of the 16 rows there are, or of fewer, some of them empty."""
+    return np.concatenate([[0], np.sort(rng.integers(0, 17, 3))]).astype(np.int64)
+
+
+GROUPS = tuple({"K": k, "N": n} for k, n in ((1, 1), (7, 5), (33, 20), (64, 130)))
+
+
+def ragged_dot(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Groups of rows, each by its matrix."""
+    operands = (Operand((16, "K")), Operand((3, "K", "N")), Operand((4,), "i64", _offsets))
+    return [Form("groups", operands, GROUPS)]
+
+
+def ragged_outer(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Groups of rows by groups of rows."""
+    operands = (Operand((16, "K")), Operand((16, "N")), Operand((4,), "i64", _offsets))
+    return [Form("groups", operands, GROUPS)]
+
+
+def ragged_blocks(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Three blocks: of a group, of another one, and of rows of none."""
+    columns = ((0, 1, -1), (0, 5, 14), (5, 14, 16))
+
+    def column(values: tuple[int, ...]) -> Operand:
+        return Operand((3,), "i64", lambda rng, shape, dtype: np.array(values, np.int64))
+
+    operands = (Operand((16, "K")), Operand((2, "K", "N")), *map(column, columns))
+    return [Form("blocks", operands, GROUPS)]
+
+
 def cached_attention(spec: OpSpec, dtype: DType) -> list[Form]:
     """Over the filled part of a cache, one query and several."""
 

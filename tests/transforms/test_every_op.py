@@ -33,6 +33,7 @@ WITHOUT = {
     "cast": "tried by `tests/transforms/test_grad.py`: its samples are in f32 and at edges of dtypes",
     "dequantize": "works in f32 alone; tried by `tests/transforms/test_grad.py`",
     "quantize": "works in f32 alone, and gives what is rounded",
+    "ragged_blocks": "made of `ragged_dot` behind all transforms",
     "round_blocks": "rounds f32 alone, and counts as the identity",
     "round_stochastic": "rounds f32 alone, and counts as the identity",
     "round_to": "rounds f32 alone, and counts as the identity",

@@ -56,8 +56,10 @@ LOOPS = {
     "cached_attention": (3,),
     "kv_append": (2,),
     "kv_write": (1,),
+    **dict.fromkeys(("ragged_dot", "ragged_outer"), (0, 1, 2)),
+    "ragged_blocks": (0, 1, 2, 3, 4),
 }
-"""Ops that run for one element after the other where one of these operands differs in the batch: lengths of caches."""
+"""Ops that run for one element after the other where one of these operands differs in the batch: lengths, groups."""
 
 
 def _check(tape: Tape, elements: list[list[Array]], is_batched: tuple[bool, ...], what: str) -> None:

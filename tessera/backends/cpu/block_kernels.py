@@ -80,12 +80,16 @@ def _rows(value: SSAValue) -> int:
 
 @frozen
 class Rows:
-    """The rows of a block: its height, and where the block starts and its rows end, if they do before its height."""
+    """The rows of a block: its height, and where the block starts and its rows end, if they do before its height.
+
+    Where they end may be read from memory: `ends` are the indices that the bound names.
+    """
 
     height: Dim
     axis: str = ""
     start: SSAValue | None = None
     bound: Dim | None = None
+    ends: tuple[tuple[str, SSAValue], ...] = ()
 
     @property
     def extent(self) -> Dim:
@@ -95,11 +99,12 @@ class Rows:
     @property
     def coords(self) -> dict[str, SSAValue]:
         """The index that each name in the extent is."""
-        return {} if self.start is None else {self.axis: self.start}
+        return {} if self.start is None else {self.axis: self.start, **dict(self.ends)}
 
     def is_same(self, other: Rows) -> bool:
         """Whether these are the same rows, by whatever index they start."""
-        return self.height == other.height and self.bound == other.bound and is_same_index(self.start, other.start)
+        is_like = self.height == other.height and self.bound == other.bound and is_same_index(self.start, other.start)
+        return is_like and self.ends == other.ends
 
 
 def find_rows(kernel: SpecOp) -> Rows:
@@ -129,7 +134,8 @@ def _rows_of_store(store: ttile.StoreOp) -> Rows | None:
     if bound.value == -1:
         return Rows(tile.shape[0])
     coords = dict(zip(store.coords, store.operands[2:], strict=False))
-    return Rows(tile.shape[0], axis, coords[axis], bound)
+    ends = tuple((name, index) for name, index in coords.items() if name != axis and name in bound.symbols)
+    return Rows(tile.shape[0], axis, coords[axis], bound, ends)
 
 
 def is_same_index(left: SSAValue | None, right: SSAValue | None) -> bool:

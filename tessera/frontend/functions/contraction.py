@@ -24,7 +24,7 @@ from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import size_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim, minimum
-from tessera.types.dtype import FORMATS, DType, bool_, f32, i32, parse_dtype
+from tessera.types.dtype import FORMATS, DType, bool_, f32, i32, i64, parse_dtype
 from tessera.types.promotion import promote_all
 from tessera.types.shape import is_refuted
 
@@ -224,6 +224,30 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
     return _contract("einsum", operands, {"equation": equation}, dtype, None)
 
 
+def ragged_dot(x: Any, w: Any, group_sizes: Any) -> Any:
+    """Rows in groups one after the other, each group by a matrix of its own: tokens by expert, as in JAX.
+
+    `x` is [T, K], `w` is [G, K, N], and group `g` has `group_sizes[g]` rows; rows beyond all groups give zeros.
+
+    >>> rows, scales = ts.array([[1.0], [2.0], [3.0]]), ts.array([[[10.0]], [[100.0]]])
+    >>> ts.ops.ragged_dot(rows, scales, ts.array([1, 2]))
+    Tensor([3, 1] f32, [[10],
+                        [200],
+                        [300]])
+    """
+    check_tensors(x, w)
+    sizes = as_tensor(group_sizes)
+    if rank_of(sizes) != 1 or not dtype_of(sizes).is_integer:
+        raise ShapeError(
+            f"`ragged_dot` takes a row of integers as `group_sizes`, got {dtype_of(sizes)} of rank {rank_of(sizes)}",
+            fix="give one size for each matrix of `w`",
+        )
+    (groups,) = shape_dims(sizes)
+    here, other = (apply("iota", (), {"shape": (groups + 1, groups), "axis": at, "dtype": i64}) for at in (0, 1))
+    offsets = total_of(where(other < here, cast(sizes, i64), as_tensor(0, i64)), axis=1)
+    return apply("ragged_dot", (x, w, offsets), {})
+
+
 def diagonal(x: Any, axis1: int = 0, axis2: int = 1, *, offset: int = 0) -> Any:
     """The elements whose indices along two axes are equal, as a last axis, as in NumPy; `offset` is added to the first.
 
@@ -353,6 +377,7 @@ __all__ = [
     "matmul",
     "max_pool",
     "quantize",
+    "ragged_dot",
     "round_blocks",
     "round_stochastic",
     "round_to",

@@ -652,6 +652,23 @@ class QuantizeOp(SpecOp):
     saturation: str
     denormals: str
 
+class RaggedBlocksOp(SpecOp):
+    x: SSAValue
+    w: SSAValue
+    matrix: SSAValue
+    start: SSAValue
+    end: SSAValue
+
+class RaggedDotOp(SpecOp):
+    x: SSAValue
+    w: SSAValue
+    offsets: SSAValue
+
+class RaggedOuterOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+    offsets: SSAValue
+
 class RandomBitsOp(SpecOp):
     key: SSAValue
     shape: tuple[Dim, ...]

@@ -525,6 +525,8 @@ def _expr_of(index: SSAValue) -> Dim | None:
         return None
     if op.name == "ttile.program_id":
         return Dim.symbol(f"%p{op.value('axis')}")
+    if op.name != "ttile.index":
+        return None
     parts = {name: _expr_of(value) for name, value in zip(op.value("names"), op.operands, strict=True)}
     known = {name: part for name, part in parts.items() if part is not None}
     return op.value("expr").substitute(known) if len(known) == len(parts) else None

@@ -85,6 +85,22 @@ def dot_general(b: Builder, cotangents: Values, operands: Values, attributes: At
     return (made, None) if is_left else (None, made)
 
 
+def ragged_dot(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """By rows it is one with transposed matrices, by matrices the outer products of each group."""
+    x, w, offsets = operands
+    if isinstance(x, Linear):
+        return (b.emit("ragged_dot", cotangents[0], _transpose_last(b, w), offsets), None, None)
+    return (None, b.emit("ragged_outer", x, cotangents[0], offsets), None)
+
+
+def ragged_outer(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """By either rows it is the product of the others with the matrices of their groups."""
+    x, y, offsets = operands
+    if isinstance(x, Linear):
+        return (b.emit("ragged_dot", y, _transpose_last(b, cotangents[0]), offsets), None, None)
+    return (None, b.emit("ragged_dot", x, cotangents[0], offsets), None)
+
+
 def conv_windows(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """`w` is [(groups), out, in, taps], `x` [batch, (groups), in, positions], the result as `x` with out channels."""
     w, x = operands
