@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.frontend.pytree import as_tuple
 from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 from tests.graph.eager import reference
@@ -25,7 +26,7 @@ DTYPES = (np.float32, ml_dtypes.bfloat16, np.float64, np.int32, np.int64, np.uin
 def on_gpu(function: Any, *arrays: Any, dynamic: bool = False) -> list[Any]:
     with poisoned(), ts.device(ts.gpu[0]):
         found: Any = ts.jit(function, dynamic=dynamic)(*arrays)
-        return [np.asarray(one) for one in (found if isinstance(found, tuple) else (found,))]
+        return [np.asarray(one) for one in as_tuple(found)]
 
 
 def rows(dtype: Any, *shape: int) -> Any:

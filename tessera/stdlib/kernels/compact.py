@@ -17,51 +17,71 @@ from tessera.ir.tile.language import TileBuilder, TileRegion, buffer_type, tile_
 from tessera.stdlib.kernels.call import Call
 from tessera.types.dim import Dim, maximum, minimum, product
 from tessera.types.dtype import DType, i32, i64
+from tessera.types.frozen import frozen
 
 WARP = 32
 TILE = WARP * WARP
 """Elements that are compacted at a time: as many segments of a warp as it has lanes."""
 
 
+Lists = Sequence[tuple[SSAValue, SSAValue]]
+"""Tiles, each with the buffer of the list that its elements go to."""
+
+
+@frozen
+class Kept:
+    """Elements of a tile that go to lists: those of a mask, and to other lists those of another."""
+
+    mask: SSAValue
+    lists: Lists
+    other: SSAValue | None = None
+    others: Lists = ()
+
+
 class Compaction:
-    """Writes code that moves the elements of tiles for which a mask holds to the end of lists, in order."""
+    """Writes code that moves the elements of tiles for which a mask holds to the end of lists, in order.
 
-    def __init__(self, b: TileBuilder, dtype: DType = i32) -> None:
+    Elements of a second mask are counted in the upper half of the bits.
+    """
+
+    def __init__(self, b: TileBuilder, tiles: int, dtype: DType = i32) -> None:
         self.b, self.dtype, self.half = b, dtype, dtype.bits // 2
-        self.counts = b.scratch([TILE], dtype, space="shared")
-        self.ends = b.scratch([WARP], dtype, space="shared")
+        self.counts = b.scratch([tiles, TILE], dtype, space="shared")
+        self.ends = b.scratch([tiles, WARP], dtype, space="shared")
 
-    def append(
-        self,
-        is_kept: SSAValue,
-        start: SSAValue,
-        moved: Sequence[tuple[SSAValue, SSAValue]],
-        is_other: SSAValue | None = None,
-        others: Sequence[tuple[SSAValue, SSAValue]] = (),
-    ) -> SSAValue:
+    def append(self, tiles: Sequence[Kept], start: SSAValue) -> SSAValue:
         """Tiles of `TILE` elements to lists, from `start` on, and where the lists end then; no barrier follows.
 
-        Elements of a second mask go to lists of their own: their number is counted in the upper half of the bits.
+        All tiles are counted before anyone waits: what one waits for, others do meanwhile.
         """
         b = self.b
         region = TileRegion({"_e": b.index(0)}, ("_e",), (TILE,))
         warps = TileRegion({"_s": b.index(0)}, ("_s",), (WARP,))
-        value = b.select(is_kept, b.full(1, (TILE,), self.dtype), b.full(0, (TILE,), self.dtype))
-        if is_other is not None:
-            value = b.select(is_other, b.full(1 << self.half, (TILE,), self.dtype), value)
-        found = self._add_up(value, region, "_e")
-        b.store(found, self.counts, [Dim.symbol("_e")], region)
+        found = [self._add_up(self._ones(kept), region, "_e") for kept in tiles]
+        for number, tile in enumerate(found):
+            b.store(tile, self.counts, [Dim.constant(number), Dim.symbol("_e")], region)
         b.barrier()
-        totals = b.load(self.counts, [Dim.symbol("_s") * WARP + WARP - 1], warps)
-        b.store(self._add_up(totals, warps, "_s"), self.ends, [Dim.symbol("_s")], warps)
+        last = Dim.symbol("_s") * WARP + WARP - 1
+        totals = [b.load(self.counts, [Dim.constant(number), last], warps) for number in range(len(tiles))]
+        for number, tile in enumerate([self._add_up(total, warps, "_s") for total in totals]):
+            b.store(tile, self.ends, [Dim.constant(number), Dim.symbol("_s")], warps)
         b.barrier()
         before = Dim.symbol("_e") // WARP - 1
-        base = b.load(self.ends, [maximum(before, 0)], region, windows=[before, Dim.constant(WARP)])
-        place = b.elementwise("add", b.broadcast(start, (TILE,), ()), b.elementwise("add", base, found))
-        for mask, lists, shift in ((is_kept, moved, 0), (is_other, others, self.half)):
-            if mask is not None:
-                self._store(mask, self.part(place, shift) if is_other is not None else place, lists, region)
-        return b.elementwise("add", start, b.load(self.ends, [Dim.constant(WARP - 1)], TileRegion({})))
+        for number, (kept, own) in enumerate(zip(tiles, found, strict=True)):
+            line = Dim.constant(number)
+            base = b.load(self.ends, [line, maximum(before, 0)], region, windows=[before, Dim.constant(WARP)])
+            place = b.elementwise("add", b.broadcast(start, (TILE,), ()), b.elementwise("add", base, own))
+            self._store(kept.mask, place if kept.other is None else self.part(place, 0), kept.lists, region)
+            if kept.other is not None:
+                self._store(kept.other, self.part(place, self.half), kept.others, region)
+            total = b.load(self.ends, [line, Dim.constant(WARP - 1)], TileRegion({}))
+            start = b.elementwise("add", start, total)
+        return start
+
+    def _ones(self, kept: Kept) -> SSAValue:
+        b = self.b
+        value = b.select(kept.mask, b.full(1, (TILE,), self.dtype), b.full(0, (TILE,), self.dtype))
+        return value if kept.other is None else b.select(kept.other, b.full(1 << self.half, (TILE,), self.dtype), value)
 
     def part(self, counts: SSAValue, shift: int) -> SSAValue:
         """One of two counts."""
@@ -70,9 +90,7 @@ class Compaction:
             return b.elementwise("shr", counts, b.full(shift, shape, self.dtype))
         return b.elementwise("and", counts, b.full((1 << self.half) - 1, shape, self.dtype))
 
-    def _store(
-        self, mask: SSAValue, ends: SSAValue, lists: Sequence[tuple[SSAValue, SSAValue]], region: TileRegion
-    ) -> None:
+    def _store(self, mask: SSAValue, ends: SSAValue, lists: Lists, region: TileRegion) -> None:
         b, ones = self.b, self.b.full(1, (TILE,), self.dtype)
         place = b.select(mask, b.elementwise("sub", ends, ones), b.full(-1, (TILE,), self.dtype))
         for tile, line in lists:
@@ -125,7 +143,7 @@ class OwnedScatter:
         shapes = {result: (self.outer, self.rows, self.inner)}
         self.b = b = call.builder([self.outer, blocks, Dim.constant(parts)], "owned", shapes, warps=8)
         capacity = TILE * _TILES
-        self.compaction = Compaction(b)
+        self.compaction = Compaction(b, _TILES)
         self.places, self.owned = (b.scratch([capacity + _TAKEN], i64, space="shared") for _ in range(2))
         self.cell = b.scratch([1], i32, space="shared")
         own, part = self.rows.ceildiv(parts), Dim.symbol("_p") * self.rows.ceildiv(parts)
@@ -136,18 +154,19 @@ class OwnedScatter:
 
     def _take_indices(self, start: SSAValue, low: SSAValue, high: SSAValue) -> list[SSAValue]:
         """Some tiles of indices: those of own rows to the list, then the list in order."""
-        b, total = self.b, self.b.full(0, (), i32)
+        b = self.b
         regions: list[TileRegion] = []
         for number in range(_TILES):
             at = b.index(Dim.symbol("_i") + number * TILE, {"_i": start})
             coords = {"_n": at, "_low": low, "_high": high}
             regions.append(TileRegion(coords, ("_n",), (TILE,), {"_n": self.count}))
-        found = [self._find_rows(region) for region in regions]
-        for region, rows in zip(regions, found, strict=True):
+        tiles: list[Kept] = []
+        for region, rows in [(region, self._find_rows(region)) for region in regions]:
             ends = [b.coordinate_of(Dim.symbol(name), region) for name in ("_low", "_high")]
             is_own = b.elementwise("and", b.elementwise("ge", rows, ends[0]), b.elementwise("lt", rows, ends[1]))
             place = b.coordinate_of(Dim.symbol("_n"), region)
-            total = self.compaction.append(is_own, total, [(place, self.places), (rows, self.owned)])
+            tiles.append(Kept(is_own, [(place, self.places), (rows, self.owned)]))
+        total = self.compaction.append(tiles, b.full(0, (), i32))
         b.store(total, self.cell, [Dim.constant(0)], TileRegion({}))
         b.barrier()
         count = b.fetch(self.cell, [Dim.constant(0)], {})

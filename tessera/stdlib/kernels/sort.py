@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.stdlib.kernels.call import Call, LibraryKernel
-from tessera.stdlib.kernels.compact import TILE, Compaction
+from tessera.stdlib.kernels.compact import TILE, Compaction, Kept
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, i8, i32, i64, u8
 from tessera.types.promotion import integer_range
@@ -249,7 +249,7 @@ class Threshold:
         # Two counts in one integer, which must hold that of the longest list that there can be.
         self.wide = i32 if most.value is not None and most.value < 1 << 15 else i64
         self.cell = b.scratch([1], self.wide, space="shared")
-        self.compaction = Compaction(b, self.wide)
+        self.compaction = Compaction(b, _TILES, self.wide)
 
     def write(self) -> SpecOp:
         b, zero, end = self.b, self.b.index(0), self.b.index(self.count)
@@ -261,9 +261,12 @@ class Threshold:
         threshold = self._find_threshold(best)
 
         def collect(j: SSAValue, counts: list[SSAValue]) -> list[SSAValue]:
-            return [self._collect(j, threshold, counts[0])]
+            starts = [b.index(Dim.symbol("_s") + number * TILE, {"_s": j}) for number in range(_TILES)]
+            found = [self._keys(start, TILE) for start in starts]
+            tiles = [self._divide(key, region, threshold, counts[0]) for key, region in found]
+            return [self.compaction.append(tiles, counts[0])]
 
-        (counts,) = b.loop(zero, end, TILE, collect, [b.full(0, (), self.wide)])
+        (counts,) = b.loop(zero, end, TILE * _TILES, collect, [b.full(0, (), self.wide)])
         number = self.compaction.part(counts, 0)
         b.store(number, self.cell, [Dim.constant(0)], TileRegion({}))
         b.barrier()
@@ -294,10 +297,9 @@ class Threshold:
 
         return b.loop(b.index(0), b.index(self.kind.bits), 1, try_bit, [b.full(self.nothing, (), self.kind)])[0]
 
-    def _collect(self, j: SSAValue, threshold: SSAValue, counts: SSAValue) -> SSAValue:
-        """A tile's elements beyond the threshold, and those at it, to the ends of their lists."""
+    def _divide(self, key: SSAValue, region: TileRegion, threshold: SSAValue, counts: SSAValue) -> Kept:
+        """A tile's elements beyond the threshold, and those at it."""
         b = self.b
-        key, region = self._keys(j, TILE)
         bound, indices = b.broadcast(threshold, (TILE,), ()), b.coordinate_of(Dim.symbol("_j"), region)
         is_tie = b.elementwise("eq", key, bound)
         if self.kind is self.x.dtype:  # the smallest integer is the key of what is out of bounds too
@@ -306,8 +308,7 @@ class Threshold:
         seen = b.broadcast(self.compaction.part(counts, self.compaction.half), (TILE,), ())
         is_tie = b.elementwise("and", is_tie, b.elementwise("lt", seen, b.full(self.keep, (TILE,), self.wide)))
         lists = [(key, self.keys), (indices, self.indices)]
-        is_beyond = b.elementwise("gt", key, bound)
-        return self.compaction.append(is_beyond, counts, lists, is_tie, [(indices, self.ties)])
+        return Kept(b.elementwise("gt", key, bound), lists, is_tie, [(indices, self.ties)])
 
     def _put(self, j: SSAValue, count: SSAValue) -> list[SSAValue]:
         """Some of the results: what was sorted, then what is at the threshold."""
@@ -335,6 +336,8 @@ class Threshold:
         return []
 
 
+_TILES = 2
+"""Tiles that are compacted at a time."""
 _OUT = 256
 """Results that are stored at a time."""
 
