@@ -190,13 +190,13 @@ def _parts(asked: Asked) -> Array:
 
 def _join(asked: Asked) -> Array:
     """Factors are exp2; then chains over the parts, of accumulators and of sums, and a quotient."""
-    acc, top, total = (array.astype(np.float64) for array in asked.arrays)
+    acc, top, total = (array.astype(np.float64) for array in asked.arrays[:3])
     count = acc.shape[2]
     if not count:
         return np.zeros(asked.exact.shape)
     most = _finite_max(np.abs(top), (2,))[..., np.newaxis]
     share = 2 * asked.eps * asked.sides * (2 * count * (most + EXP + 2) + 4)
-    return share * np.abs(asked.again(np.abs(acc), top, total))
+    return share * np.abs(asked.again(np.abs(acc), top, total, *asked.arrays[3:]))
 
 
 def _score(asked: Asked) -> Array | None:

@@ -44,6 +44,12 @@ tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], bool>, %x1: !t
   tgraph.return %0 : (!tgraph.tensor<[N2, N3, 1, N8], bool>) -> ()
 }
 // -----
+// CHECK: error[T0301]: `attention_join` takes a length with the keys of a part, got 0 lengths and parts of 4
+tgraph.func @attention_join_without_a_length(%x0: !tgraph.tensor<[2, 3, 3, 8], f32>, %x1: !tgraph.tensor<[2, 3, 3], f32>, %x2: !tgraph.tensor<[2, 3, 3], f32>) -> !tgraph.tensor<[2, 3, 1, 8], f32> attributes {names = ["x0", "x1", "x2"]} {
+  %0 = tgraph.attention_join %x0, %x1, %x2 {dtype = f32, keys = 4} : (!tgraph.tensor<[2, 3, 3, 8], f32>, !tgraph.tensor<[2, 3, 3], f32>, !tgraph.tensor<[2, 3, 3], f32>) -> !tgraph.tensor<[2, 3, 1, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[2, 3, 1, 8], f32>) -> ()
+}
+// -----
 // CHECK: error[T0301]: `conv_windows` has a stride and dilation from 1 on, low and high for each of 1 axes
 tgraph.func @conv_windows(%x0: !tgraph.tensor<[N3, N2, N3], f32>, %x1: !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32> attributes {names = ["x0", "x1"]} {
   %0 = tgraph.conv_windows %x0, %x1 {stride = [0], dilation = [1], low = [1], high = [0]} : (!tgraph.tensor<[N3, N2, N3], f32>, !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32>

@@ -386,7 +386,10 @@ def _infer_join(ctx: InferContext, types: Types, attributes: Attributes) -> Type
     for length in lengths:
         _check_length(ctx, "attention_join", length)
     if len(lengths) > 1 or (attributes["keys"] > 0) != bool(lengths):
-        raise ctx.fail(f"`attention_join` takes a length with the keys of a part: {len(lengths)}, {attributes['keys']}")
+        raise ctx.fail(
+            "`attention_join` takes a length with the keys of a part, "
+            f"got {len(lengths)} lengths and parts of {attributes['keys']}"
+        )
     if acc.rank != 4 or any(each.rank != 3 for each in rows):
         listed = ", ".join(map(str, types))
         raise ctx.fail(f"`attention_join` needs accumulators, maxima and sums of parts, got {listed}")
