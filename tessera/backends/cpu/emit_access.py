@@ -172,6 +172,12 @@ class _Point:
         return {**self.env, **{name: f.extract(tile, lane) for name, tile in self.tiles.items()}}
 
 
+def _step_along(offset: Dim, axis: str) -> int | None:
+    """By how much an offset grows with an axis, where it does so evenly and by a known number."""
+    parts = offset.coefficient(axis)
+    return None if parts is None else parts[0].value
+
+
 def _both(f: FunctionText, mask: Value | None, other: Value) -> Value:
     """Where both hold; no mask holds everywhere."""
     return other if mask is None else f.op("and", mask, other)
@@ -200,17 +206,18 @@ class Access:
     @property
     def pattern(self) -> str:
         """How lanes access memory."""
-        return "contiguous" if self.is_transposed else self.op.pattern
+        if not self.is_transposed:
+            return self.op.pattern
+        return "contiguous" if _step_along(self.op.offset, self.axes[-1]) == 1 else "strided"
 
     @property
     def is_transposable(self) -> bool:
-        """Whether lanes are strided but would be contiguous along the axis before the last, in squares of lanes."""
+        """Whether lanes are strided but would be near along the axis before the last, in squares of lanes."""
         layout, axes = self.layout, self.axes
         if self.pattern != "strided" or len(axes) < 2 or self.indices or self.dtype.is_bool or self.op.windows:
             return False
-        across = self.op.offset.coefficient(axes[-2])
-        together = across is not None and across[0].value == 1 and axes[-2] not in across[1].symbols
-        return together and can_transpose(layout.lanes, self.dtype.bytes) and layout.sizes[-2:] == (layout.lanes,) * 2
+        is_near = can_pick(_step_along(self.op.offset, axes[-2]), layout.lanes)
+        return is_near and can_transpose(layout.lanes, self.dtype.bytes) and layout.sizes[-2:] == (layout.lanes,) * 2
 
     @property
     def transposed(self) -> Access:
@@ -346,8 +353,7 @@ class Access:
         """Elements from lane to lane, where they are few enough to be picked from vectors."""
         if self.pattern != "strided":
             return None
-        parts = self.op.offset.coefficient(self.axes[-1])
-        step = None if parts is None else parts[0].value
+        step = _step_along(self.op.offset, self.axes[-1])
         return step if can_pick(step, self.layout.lanes) else None
 
     def _pad(self, lanes: int) -> Value:

@@ -69,22 +69,37 @@ def delinear(flat: Dim, shape: Sequence[Dim]) -> IndexMap:
 
 
 def simplify(dim: Dim) -> Dim:
-    """`c * (x mod k) + c * k * (x floordiv k)` is `c * x`, wherever both are terms of the sum."""
-    changed = True
-    while changed:
-        changed = False
-        for atom in _atoms(dim, "mod"):
-            inner, size = atom.args
-            mod_factor = _coefficient(dim, atom)
-            for whole in _quotients(inner, size):
-                quotient_factor = _coefficient(dim, whole)
-                if mod_factor is not None and quotient_factor is not None and quotient_factor == mod_factor * size:
-                    dim = dim - mod_factor * _as_dim(atom) - quotient_factor * _as_dim(whole) + mod_factor * inner
-                    changed = True
-                    break
-            if changed:
-                break
+    """`c * (x mod k) + c * k * (x floordiv k)` is `c * x`, wherever both are terms of the sum.
+
+    So is `c * (x mod k) + c * k * ((a + x floordiv k) mod m)` a multiple of one remainder, `(k * a + x) mod (k * m)`.
+    """
+    while (joined := _join_remainder(dim)) is not None:
+        dim = joined
     return dim
+
+
+def _join_remainder(dim: Dim) -> Dim | None:
+    """The sum with one remainder less; None where none can be joined with anything."""
+    for atom in _atoms(dim, "mod"):
+        factor = _coefficient(dim, atom)
+        if factor is None:
+            continue
+        inner, size = atom.args
+        for whole in (*_quotients(inner, size), *_atoms(dim, "mod")):
+            joined = inner if whole.kind == "floordiv" else _remainder_of_both(atom, whole)
+            if joined is not None and _coefficient(dim, whole) == factor * size:
+                return dim + factor * (joined - _as_dim(atom) - size * _as_dim(whole))
+    return None
+
+
+def _remainder_of_both(atom: Atom, whole: Atom) -> Dim | None:
+    """`(k * a + x) mod (k * m)` of `x mod k` and `(a + x floordiv k) mod m`; None where they are others."""
+    (inner, size), (above, below) = atom.args, whole.args
+    quotient = Atom("floordiv", "", (inner, size))
+    factor = _coefficient(above, quotient)
+    if factor is None or factor.value != 1:
+        return None
+    return ((above - _as_dim(quotient)) * size + inner) % (size * below)
 
 
 def _atoms(dim: Dim, kind: str) -> list[Atom]:
@@ -96,11 +111,12 @@ def _as_dim(atom: Atom) -> Dim:
 
 
 def _quotients(inner: Dim, size: Dim) -> list[Atom]:
-    """The forms of `inner floordiv size`: of a quotient it may be one quotient by both divisors."""
+    """The forms of `inner floordiv size`: of `a + x floordiv k` it may be one quotient by both divisors."""
     found = [Atom("floordiv", "", (inner, size))]
     for atom in _atoms(inner, "floordiv"):
-        if _as_dim(atom) == inner:
-            found.append(Atom("floordiv", "", (atom.args[0], atom.args[1] * size)))
+        factor, (above, below) = _coefficient(inner, atom), atom.args
+        if factor is not None and factor.value == 1:
+            found.append(Atom("floordiv", "", ((inner - _as_dim(atom)) * below + above, below * size)))
     return found
 
 

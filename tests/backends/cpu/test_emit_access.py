@@ -1,9 +1,12 @@
 """Loads and stores of every kind in the tile language: machine code equals the interpreter, lane by lane."""
 
+# Programs are functions of tensors of any dtype here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -307,3 +310,40 @@ def test_what_is_rolled_or_tiled_is_loaded_in_vectors(dynamic: bool) -> None:
     for function in (rolled, tiled):
         text = str(ts.jit(function, dynamic=dynamic).lower(np.zeros((9, 1000), np.float32)).llvm)
         assert re.search(r"= load <\d+ x float>", text)
+
+
+def joined(x: Any) -> Any:
+    return ts.ops.concat([x.T, x.T], axis=0)
+
+
+def padded(x: Any) -> Any:
+    return ts.ops.pad(ts.ops.transpose(x[:, 1:] + x[:, :-1]), ((1, 1), (2, 0)))
+
+
+@pytest.mark.parametrize("function", [joined, padded])
+def test_boxes_of_what_is_transposed_are_stored_by_squares(function: Callable[[Any], Any]) -> None:
+    x = (np.arange(77 * 662, dtype=np.float32) % 1009).reshape(77, 662)
+    lowered = str(ts.jit(function).lower(x).target)
+    assert re.search(r'axes = \["_p0", "_p1"\], offset = _p0 \+ 662\*_p1', lowered)
+    expected = ts.jit(function, backend="reference")(x)
+    for given in (x, x.astype(np.int16), x.astype(np.int64)):
+        np.testing.assert_array_equal(np.asarray(ts.jit(function)(given)), np.asarray(expected).astype(given.dtype))
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "every second row of a transpose": lambda x: x.T[5:60:2],
+    "a transpose of what is flipped": lambda x: ts.ops.flip(x, axis=1).T,
+    "every third row from the end": lambda x: x.T[::-3] + 1,
+    "every fifth row": lambda x: x.T[::5],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+def test_rows_that_are_near_are_transposed_in_registers(name: str, dtype: type) -> None:
+    """Lanes are picked from vectors along the dim in which elements are a few apart, if not too far."""
+    x = (np.arange(45 * 203) % 101).reshape(45, 203).astype(dtype)
+    avx2 = ts.jit(VIEWS[name], features=("avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "sse4.2", "avx"))
+    for jitted in (ts.jit(VIEWS[name]), avx2):
+        assert ('axes = ["_p0", "_p1"]' in str(jitted.lower(x).target)) == ("fifth" not in name)
+        np.testing.assert_array_equal(np.asarray(jitted(x)), np.asarray(ts.jit(VIEWS[name], backend="reference")(x)))

@@ -99,6 +99,12 @@ def test_remainders_and_quotients_are_put_together_by_their_factors_alone() -> N
     assert simplify(X % B + B * (X // B) + 7) == X + 7
     assert simplify(X // 3 % 4 + 4 * (X // 12)) == X // 3
     assert simplify(X // 3 % B + B * (X // (3 * B))) == X // 3
+    flat = 466 * A - X + 465  # a flipped row of a reshape: multiples of a divisor leave both of its parts
+    apart = delinear(flat, dims((699, 13, 19, 2)))
+    assert simplify(linear(apart, dims((699, 13, 19, 2)))) == flat
+    assert simplify(X % 50 + 50 * (X // 50 % 1498)) == X % 74900
+    assert simplify(2 * (X % 5) + 10 * ((A + X // 5) % 7)) == 2 * ((5 * A + X) % 35)
+    assert simplify(X % 5 + 10 * (X // 5 % 7)) == X % 5 + 10 * (X // 5 % 7)
     for apart in (
         X % 4 + 3 * (X // 4),
         X % 4 + X // 4,

@@ -18,7 +18,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, spec_of
 from tessera.ir.schedule.emit.request import Request, Walk, walk_over
 from tessera.ir.schedule.kinds import KernelKind
-from tessera.ir.schedule.kinds.map import emit_walk, map_tiles, small_rows
+from tessera.ir.schedule.kinds.map import emit_walk, map_tiles, plan_squares, small_rows
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.ir.tile.language import TileRegion
 from tessera.types.dim import Dim
@@ -89,16 +89,15 @@ def _emit_piece(request: Request, record: Record, number: int, piece: Piece) -> 
     out = body.types[body.outputs[0]]
     names = [f"_d{axis}" for axis in range(out.rank)]
     here = [Dim.symbol(name) for name in names]
-    addresses = [_target(piece, here, out)]
+    leaves = Leaves(body, body.inputs)
     if piece.operand is not None:
-        inside = compose(_map_of(body, record, piece, out.rank), here)
-        addresses.append(linear(inside, body.types[record.operands[piece.operand]].shape))
-    walk = walk_over(names, piece.extent, addresses, ())
+        leaves.visit(record.operands[piece.operand], compose(_map_of(body, record, piece, out.rank), here))
+    addresses = [*leaves.addresses, _target(piece, here, out)]
+    walk = walk_over(names, piece.extent, addresses, leaves.numbers)
     if not walk.names:
         walk = Walk(("_p0",), ((),), ())
-    return _emit(
-        request, record, [(number, piece)], walk, {walk.names[-1]: map_tiles(request.machine)[0]}, by_blocks=True
-    )
+    sizes = plan_squares(request, addresses, names, walk) or {walk.names[-1]: map_tiles(request.machine)[0]}
+    return _emit(request, record, [(number, piece)], walk, sizes, by_blocks=True)
 
 
 def _emit(

@@ -49,6 +49,9 @@ MANY_READS = 3
 """Reads of one operand for each element from which on a small result is worth the programs that fill a GPU: partial
 results have so many that a join of them is long."""
 
+PICKED = 4
+"""Elements from lane to lane up to which a CPU picks lanes from vectors."""
+
 ROWS = 2048
 """Elements of a tile of several rows, where the innermost dim is shorter than that."""
 
@@ -112,14 +115,14 @@ def emit_map(request: Request) -> SpecOp:
 
     if not walk.groups:
         return emit({}, by_blocks=False)
-    across = _strided_axis(addresses, names, walk)
-    if across is not None and request.machine.is_gpu:
+    squares = plan_squares(request, addresses, names, walk)
+    if squares is not None:
+        return emit(squares, by_blocks=True)
+    across = _strided_axis(addresses, names, walk, 1) if request.machine.is_gpu else None
+    if across is not None:
         size = max(type.dtype.bytes for type in request.arguments)
         tile = transposed_tile(walk.extents[across], walk.extents[-1], size)
         return emit(dict(zip((walk.names[across], walk.names[-1]), tile, strict=True)), by_blocks=False)
-    if across is not None and _fits_registers(request, walk.extents[across]):
-        # Squares of lanes are loaded along the dim that is contiguous, and transposed in registers.
-        return emit(dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes), by_blocks=True)
     if max(leaves.reads.values(), default=0) >= MANY_READS and (few := _few_elements(walk, request.machine)):
         return emit({walk.names[-1]: few}, by_blocks=False)
     if len(addresses) <= FEW and cuts_vectors(walk.extents, request):
@@ -153,22 +156,34 @@ def _few_elements(walk: Walk, machine: Machine) -> int:
     return next((size for size in (2048, 1024) if total >= 2 * machine.blocks * size), 512)
 
 
-def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
-    """The dim of the walk, not the last, in which some access is contiguous that is strided in the last."""
+def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk, farthest: int) -> int | None:
+    """The dim of the walk, not the last, in which some access is near that is farther apart in the last.
+
+    Near are elements that are at most `farthest` apart: 1 where they must be contiguous.
+    """
     where = dict(zip(names, walk.at(), strict=True))
     for address in addresses:
         here = simplify(address.substitute(where))
         linear_in = [here.coefficient(name) for name in walk.names]
         steps = [None if found is None else found[0].value for found in linear_in]
-        if steps[-1] not in (0, 1) and linear_in[-1] is not None and 1 in steps[:-1]:
-            return steps.index(1)
+        if linear_in[-1] is None or steps[-1] == 0:
+            continue
+        near = [(abs(step), axis) for axis, step in enumerate(steps[:-1]) if step and abs(step) <= farthest]
+        if near and (steps[-1] is None or abs(steps[-1]) > min(near)[0]):
+            return min(near)[1]
     return None
 
 
-def _fits_registers(request: Request, across: Dim) -> bool:
-    """Whether squares of lanes fit the registers of a CPU, and are not known to be mostly empty."""
-    is_empty = across.value is not None and 2 * across.value < request.machine.lanes
-    return not is_empty and all(type.dtype.bytes <= 4 for type in request.body.types)
+def plan_squares(request: Request, addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> dict[str, int] | None:
+    """Squares of lanes for a CPU, loaded along the contiguous dim and transposed in registers; None where none fit."""
+    across = None if request.machine.is_gpu else _strided_axis(addresses, names, walk, PICKED)
+    if across is None:
+        return None
+    extent, widest = walk.extents[across].value, max(type.dtype.bytes for type in request.body.types)
+    side = request.machine.lanes * 4 // max(widest, 4)
+    if side < 4 or (extent is not None and 2 * extent < side):
+        return None  # hardly more than single elements, or known to be mostly empty
+    return dict.fromkeys((walk.names[across], walk.names[-1]), side)
 
 
 def _store_outputs(
