@@ -21,7 +21,8 @@ pytestmark = [
 
 DTYPES = [ml_dtypes.bfloat16, np.float16, np.float32]
 SHAPES = [(12, 12, 2048, 1024, 64), (8, 2, 1500, 1437, 128), (6, 1, 700, 700, 80), (4, 4, 512, 300, 256)]
-"""Heads of queries and of keys, capacity, filled positions, head dim."""
+LONG = [(4, 1, 9000, 8700, 64), (16, 2, 40000, 135, 128), (2, 2, 5000, 4609, 80)]
+"""Heads of queries and of keys, capacity, filled positions, head dim; and caches whose parts lanes join."""
 
 
 def cached(q: Any, k: Any, v: Any, length: Any) -> Any:
@@ -51,7 +52,7 @@ def draw(dtype: Any, batch: int, shape: tuple[int, ...], queries: int, stale: bo
     return [q, k, v]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, *LONG])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_of_a_cache_alone_and_in_chunks(dtype: Any, shape: tuple[int, ...]) -> None:
     """Prefill of all rows at once, in chunks, and one by one, of all sequences and of one."""
