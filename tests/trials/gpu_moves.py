@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,8 @@ def draw(rng: np.random.Generator, kind: str) -> Trial:
     return _KINDS[kind](rng, x)
 
 
-def _array(rng: np.random.Generator, shape: Any, dtype: Any) -> Any:
-    return (rng.random(shape) * (2 if dtype is np.bool_ else 100)).astype(np.int32).astype(dtype)
+def _array(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> Any:
+    return (rng.random(tuple(shape)) * (2 if dtype is np.bool_ else 100)).astype(np.int32).astype(dtype)
 
 
 def _ints(rng: np.random.Generator, low: int, high: int, count: int = 3) -> tuple[int, ...]:
