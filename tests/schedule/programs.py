@@ -64,10 +64,11 @@ def run_schedule(
     *,
     fusion: bool = True,
     memory: int = -1,
+    machine: Machine = MACHINE,
 ) -> ModuleOp:
     """A module after the first passes of the stage, or all of them; each is verified."""
     chooser = chooser or StaticChooser()
-    passes = schedule.pipeline(MACHINE, chooser, StandardLibrary(), fusion=fusion, memory=memory)
+    passes = schedule.pipeline(machine, chooser, StandardLibrary(), fusion=fusion, memory=memory)
     Stages().run("schedule", passes[:steps], module, schedule.EXIT if steps is None else None)
     return module
 

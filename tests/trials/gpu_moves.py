@@ -38,10 +38,10 @@ class Trial:
         return f"{self.name} of {[(array.shape, str(array.dtype)) for array in self.arrays]}"
 
 
-def draw(rng: np.random.Generator, kind: str) -> Trial:
-    """A program of a kind."""
+def draw(rng: np.random.Generator, kind: str, most: int = MOST) -> Trial:
+    """A program of a kind, whose operand has `most` elements at most."""
     shape = [int(rng.choice(SIZES)) for _ in range(3)]
-    while np.prod(shape) > MOST:
+    while np.prod(shape) > most:
         shape[int(np.argmax(shape))] //= 2
     x = _array(rng, shape, DTYPES[rng.integers(len(DTYPES))])
     return _KINDS[kind](rng, x)

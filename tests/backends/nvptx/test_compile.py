@@ -150,6 +150,18 @@ def test_padding_is_one_kernel_that_writes_vectors() -> None:
     }
 
 
+def test_boxes_that_cut_vectors_are_joined_in_one_kernel() -> None:
+    def join(x: Any, y: Any) -> Any:
+        return ts.ops.concat([x, y], 1)
+
+    x, y = np.zeros((256, 4095), ml_dtypes.bfloat16), np.zeros((256, 2049), ml_dtypes.bfloat16)
+    assert moves_of(join, x, y, kernels=1) == ["ld.global.nc.b16"] * 16 + ["st.global.v4.b32"]
+    # Long copies of whole vectors are made one by one, short ones together.
+    x, y = np.zeros((2048, 4096), ml_dtypes.bfloat16), np.zeros((2048, 2048), ml_dtypes.bfloat16)
+    assert set(moves_of(join, x, y, kernels=2)) == {"ld.global.nc.v4.b32", "st.global.v4.b32"}
+    assert set(moves_of(join, x[:8], y[:8], kernels=1)) == {"ld.global.nc.v4.b32", "st.global.v4.b32"}
+
+
 def test_a_window_reads_each_vector_once() -> None:
     """Its padding is masked as it is read, and its columns share vectors: three of them for each row of the window."""
 

@@ -210,6 +210,10 @@ class Walk:
     def extents(self) -> tuple[Dim, ...]:
         return tuple(product(self.shape[axis] for axis in group) for group in self.groups)
 
+    def as_one_row(self) -> Walk:
+        """All dims in one group."""
+        return Walk(("_p0",), (tuple(range(len(self.shape))),), self.shape)
+
     def at(self) -> IndexMap:
         """The coordinates of every dim, from those of the groups."""
         found: dict[int, Dim] = {}

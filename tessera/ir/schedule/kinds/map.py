@@ -8,7 +8,6 @@ so that both are read and written in whole cache lines or transactions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -126,14 +125,17 @@ def emit_map(request: Request) -> SpecOp:
     if max(leaves.reads.values(), default=0) >= MANY_READS and (few := _few_elements(walk, request.machine)):
         return emit({walk.names[-1]: few}, by_blocks=False)
     if len(addresses) <= FEW and cuts_vectors(walk.extents, request):
-        walk, flat = replace(walk, names=("_p0",), groups=(tuple(range(len(shape))),)), True
+        walk, flat = walk.as_one_row(), True
     rows = small_rows(walk.extents, request.machine)
     if rows is not None:
         return emit(dict(zip(walk.names[-2:], rows, strict=True)), by_blocks=False)
     width = request.choose("map.tile", map_tiles(request.machine), extent=walk.extents[-1])
-    # Threads of a GPU have 8 elements each, and vectors of bytes are of 16.
-    is_bytes = request.machine.is_gpu and all(type.dtype.bytes == 1 for type in request.arguments)
-    return emit({walk.names[-1]: 2 * width if is_bytes else width}, by_blocks=True)
+    return emit({walk.names[-1]: width * tiles_of_bytes(request)}, by_blocks=True)
+
+
+def tiles_of_bytes(request: Request) -> int:
+    """How many times as large tiles are: threads of a GPU have 8 elements each, and vectors of bytes are of 16."""
+    return 2 if request.machine.is_gpu and all(type.dtype.bytes == 1 for type in request.arguments) else 1
 
 
 def cuts_vectors(extents: Sequence[Dim], request: Request) -> bool:
