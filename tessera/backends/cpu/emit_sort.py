@@ -24,6 +24,7 @@ RUN = 8
 _SHORT = 128
 """Lines that are merged: the counts of all bytes cost more than their few merges."""
 _BYTE = 256
+"""Values of a byte, each with a counter."""
 
 
 def emit_sort(emitter: Any, op: ttarget.SortOp) -> None:
@@ -65,7 +66,7 @@ class LineSort(KeySort):
         f.ret()
 
     def _write_digits(self, lines: list[Value], count: Value) -> None:
-        """One byte of the keys after the other, from the lowest: how often each is there, then all to their places."""
+        """One byte of the keys after the other, from the lowest: how often each is there, then all to new indices."""
         f, digits = self.f, bytes_of(self.element)
         counts, keys = f.alloca("i64", _BYTE * digits), lines[0]
         f.loop(0, _BYTE * digits, 1, lambda at: f.store(f.const_i(0), f.gep(counts, at, "i64")))

@@ -71,7 +71,7 @@ class BlockSort(KeySort):
             f.if_(is_there, lambda there=there, key=key, index=index: self.put(keys, indices, there, key, index))
 
     def _sort_run(self, keys: Value, indices: Value, at: Value, count: Value) -> None:
-        """One run: neighbours change places where the second must come first, as often as there are elements."""
+        """One run: neighbours are swapped where the second must come first, as often as there are elements."""
         f = self.f
         last = f.sub(count, 1)
         places = [f.smin(f.add(at, number), last) for number in range(RUN)]

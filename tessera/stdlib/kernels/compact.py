@@ -46,7 +46,8 @@ class Compaction:
 
     def __init__(self, b: TileBuilder, tiles: int, dtype: DType = i32) -> None:
         self.b, self.dtype, self.half = b, dtype, dtype.bits // 2
-        self.counts = b.scratch([tiles, TILE], dtype, space="shared")
+        # One more than a warp has lanes: the last counts of all warps are then in 32 banks.
+        self.counts = b.scratch([tiles, WARP, WARP + 1], dtype, space="shared")
         self.ends = b.scratch([tiles, WARP], dtype, space="shared")
 
     def append(self, tiles: Sequence[Kept], start: SSAValue) -> SSAValue:
@@ -59,10 +60,11 @@ class Compaction:
         warps = TileRegion({"_s": b.index(0)}, ("_s",), (WARP,))
         found = [self._add_up(self._ones(kept), region, "_e") for kept in tiles]
         for number, tile in enumerate(found):
-            b.store(tile, self.counts, [Dim.constant(number), Dim.symbol("_e")], region)
+            at = [Dim.constant(number), Dim.symbol("_e") // WARP, Dim.symbol("_e") % WARP]
+            b.store(tile, self.counts, at, region)
         b.barrier()
-        last = Dim.symbol("_s") * WARP + WARP - 1
-        totals = [b.load(self.counts, [Dim.constant(number), last], warps) for number in range(len(tiles))]
+        last = [Dim.symbol("_s"), Dim.constant(WARP - 1)]
+        totals = [b.load(self.counts, [Dim.constant(number), *last], warps) for number in range(len(tiles))]
         for number, tile in enumerate([self._add_up(total, warps, "_s") for total in totals]):
             b.store(tile, self.ends, [Dim.constant(number), Dim.symbol("_s")], warps)
         b.barrier()
@@ -144,7 +146,7 @@ class OwnedScatter:
         self.b = b = call.builder([self.outer, blocks, Dim.constant(parts)], "owned", shapes, warps=8)
         capacity = TILE * _TILES
         self.compaction = Compaction(b, _TILES)
-        self.places, self.owned = (b.scratch([capacity + _TAKEN], i64, space="shared") for _ in range(2))
+        self.positions, self.owned = (b.scratch([capacity + _TAKEN], i64, space="shared") for _ in range(2))
         self.cell = b.scratch([1], i32, space="shared")
         own, part = self.rows.ceildiv(parts), Dim.symbol("_p") * self.rows.ceildiv(parts)
         coords = {"_p": b.program_id(2)}
@@ -165,7 +167,7 @@ class OwnedScatter:
             ends = [b.coordinate_of(Dim.symbol(name), region) for name in ("_low", "_high")]
             is_own = b.elementwise("and", b.elementwise("ge", rows, ends[0]), b.elementwise("lt", rows, ends[1]))
             place = b.coordinate_of(Dim.symbol("_n"), region)
-            tiles.append(Kept(is_own, [(place, self.places), (rows, self.owned)]))
+            tiles.append(Kept(is_own, [(place, self.positions), (rows, self.owned)]))
         total = self.compaction.append(tiles, b.full(0, (), i32))
         b.store(total, self.cell, [Dim.constant(0)], TileRegion({}))
         b.barrier()
@@ -197,7 +199,7 @@ class OwnedScatter:
         lists = [Dim.symbol("_m") + number for number in range(_TAKEN)]
         windows = [[Dim.symbol("_count") - 1 - entry, Dim.constant(TILE * _TILES)] for entry in lists]
         for number, entry in enumerate(lists):
-            coords[f"_n{number}"] = b.fetch(self.places, [entry], {"_m": at})
+            coords[f"_n{number}"] = b.fetch(self.positions, [entry], {"_m": at})
             coords[f"_r{number}"] = b.fetch(self.owned, [entry], {"_m": at})
         region = TileRegion(coords, ("_j",), (self.width,), bounds)
         places = [[Dim.symbol("_o"), Dim.symbol(f"_r{number}"), Dim.symbol("_j")] for number in range(_TAKEN)]

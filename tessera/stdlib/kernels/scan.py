@@ -6,7 +6,7 @@ the prefix of its chunk joined with the elements of the chunk up to it. So a blo
 that comes before it, whoever computes it.
 
 On a CPU a program loops over chunks and carries a number per column. On a GPU one has 256 chunks at a time: of one
-row, of several short ones, or 16 of each of 16 columns along an axis that is not the last. They are brought to shared
+row, of several short ones, or 16 of each of 16 columns along an axis that is not the last. They are copied to shared
 memory as they are contiguous, each thread reduces one, and totals are exchanged.
 """
 
@@ -183,8 +183,9 @@ class BlockScan(Scan):
 
     def _begin(self, grid: Sequence[Dim], part: str) -> TileBuilder:
         self.b = b = self.call.builder(grid, part, self.shapes, warps=THREADS // 32)
-        # One element more than a chunk has: threads that have one chunk each are then in 32 banks.
-        self.elements = b.scratch([THREADS, CHUNK + 1], self.compute, space="shared")
+        # Skewed, so that threads which have a chunk each are in 32 banks, as neighbours in memory are.
+        shape = [CHUNK, THREADS + CHUNK] if self.is_strip else [THREADS // 2, 2 * CHUNK + 1]
+        self.elements = b.scratch(shape, self.compute, space="shared")
         self.totals = b.scratch([THREADS], self.compute, space="shared")
         self.groups = b.scratch([THREADS], self.compute, space="shared")
         self.threads = TileRegion({"_t": b.index(0)}, ("_t",), (THREADS,))
@@ -210,13 +211,19 @@ class BlockScan(Scan):
                 else {**bounds, "_r": self.inner}
             )
             region = TileRegion(found, ("_j", "_r"), (self.width, CHUNK), bounds)
-            return region, [Dim.symbol("_o"), at, Dim.symbol("_r")], [here // CHUNK * CHUNK + row, here % CHUNK]
+            slot = self._slot(here // CHUNK * CHUNK + row, here % CHUNK)
+            return region, [Dim.symbol("_o"), at, Dim.symbol("_r")], slot
         bounds = bounds if self.rows == 1 else {**bounds, "_r": self.outer}
         region = TileRegion(found, ("_r", "_j"), (self.rows, self.width), bounds)
-        return region, [Dim.symbol("_r"), at, Dim.constant(0)], [row * self.chunks + here // CHUNK, here % CHUNK]
+        slot = self._slot(row * self.chunks + here // CHUNK, here % CHUNK)
+        return region, [Dim.symbol("_r"), at, Dim.constant(0)], slot
+
+    def _slot(self, thread: Dim, number: Dim) -> list[Dim]:
+        """Where an element of a thread's chunk is in shared memory."""
+        return [number, thread] if self.is_strip else [thread // 2, thread % 2 * CHUNK + number]
 
     def _chunk_at(self, number: int) -> list[Dim]:
-        return [Dim.symbol("_t"), Dim.constant(number)]
+        return self._slot(Dim.symbol("_t"), Dim.constant(number))
 
     def _block(self, coords: Mapping[str, SSAValue], start: SSAValue, above: SSAValue | None) -> SSAValue:
         """The results of a block, whose prefix is `above`, and its total; no results without one."""
