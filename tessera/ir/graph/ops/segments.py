@@ -59,6 +59,8 @@ def _infer_join(ctx: InferContext, types: Types, attributes: Attributes) -> Type
     (parts,), dtype = types, attributes["dtype"]
     if not parts.rank or parts.shape[0].value == 0:
         raise ctx.fail(f"`join_segments` takes partial results along its first axis, got {parts}")
+    if (parts.shape[0].value or 0) > MOST_SEGMENTS:
+        raise ctx.fail(f"`join_segments` takes {MOST_SEGMENTS} partial results at most, got {parts.shape[0]}")
     if parts.dtype.is_bool or dtype.is_bool or parts.dtype.is_float != dtype.is_float:
         raise ctx.fail_dtype(f"`join_segments` cannot add {parts.dtype} up to {dtype}", help="cast the result instead")
     return [TensorType(parts.shape[1:], dtype)]
