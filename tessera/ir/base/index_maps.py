@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain, permutations
 from typing import TypeAlias
 
 from tessera.types.dim import Atom, Dim, product
@@ -79,16 +80,17 @@ def simplify(dim: Dim) -> Dim:
 
 
 def _join_remainder(dim: Dim) -> Dim | None:
-    """The sum with one remainder less; None where none can be joined with anything."""
-    for atom in _atoms(dim, "mod"):
-        factor = _coefficient(dim, atom)
-        if factor is None:
-            continue
-        inner, size = atom.args
-        for whole in (*_quotients(inner, size), *_atoms(dim, "mod")):
-            joined = inner if whole.kind == "floordiv" else _remainder_of_both(atom, whole)
-            if joined is not None and _coefficient(dim, whole) == factor * size:
-                return dim + factor * (joined - _as_dim(atom) - size * _as_dim(whole))
+    """The sum with one remainder less; None where none can be joined with anything.
+
+    Quotients first: of `x mod 3`, `x floordiv 3 mod 3` and `x floordiv 3 floordiv 3` the last two are a quotient.
+    """
+    remainders = _atoms(dim, "mod")
+    quotients = ((atom, whole, atom.args[0]) for atom in remainders for whole in _quotients(*atom.args))
+    both = ((atom, whole, _remainder_of_both(atom, whole)) for atom, whole in permutations(remainders, 2))
+    for atom, whole, joined in chain(quotients, both):
+        factor, size = _coefficient(dim, atom), atom.args[1]
+        if joined is not None and factor is not None and _coefficient(dim, whole) == factor * size:
+            return dim + factor * (joined - _as_dim(atom) - size * _as_dim(whole))
     return None
 
 

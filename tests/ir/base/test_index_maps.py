@@ -22,7 +22,7 @@ from tessera.ir.base.index_maps import (
     simplify,
     strides,
 )
-from tessera.types.dim import Dim
+from tessera.types.dim import Atom, Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
 
@@ -105,6 +105,8 @@ def test_remainders_and_quotients_are_put_together_by_their_factors_alone() -> N
     assert simplify(X % 50 + 50 * (X // 50 % 1498)) == X % 74900
     assert simplify(2 * (X % 5) + 10 * ((A + X // 5) % 7)) == 2 * ((5 * A + X) % 35)
     assert simplify(X % 5 + 10 * (X // 5 % 7)) == X % 5 + 10 * (X // 5 % 7)
+    nested = Dim((((Atom("floordiv", "", (X // 3, Dim.constant(3))),), 9),))  # as lowering writes it
+    assert simplify(X % 3 + 3 * (X // 3 % 3) + nested) == X
     for apart in (
         X % 4 + 3 * (X // 4),
         X % 4 + X // 4,
