@@ -125,6 +125,19 @@ def _dequantize(draw: Draw) -> Call:
     return Call(lambda a: ops.dequantize(a, scale), [x], [exact], ["f32"], [result_slack("f32", exact, 1)])
 
 
+def _ragged_dot(draw: Draw) -> Call:
+    dtype, groups = draw.dtype(*FLOATS), draw.number(1, 4)
+    rows, k, n = (draw.pick((0, 1, 5, 33)), draw.pick((1, 7, 33)), draw.pick((1, 5, 20)))
+    x, w = draw.array((rows, k), dtype, scale=1.0), draw.array((groups, k, n), dtype, scale=1.0)
+    ends = np.sort(draw.rng.integers(0, rows + 1, groups))
+    exact, sizes, counts = np.zeros((rows, n)), np.zeros((rows, n)), np.diff(ends, prepend=0)
+    for matrix, first, end in zip(wide(w), ends - counts, ends, strict=True):
+        exact[first:end] = wide(x)[first:end] @ matrix
+        sizes[first:end] = np.abs(wide(x)[first:end]) @ np.abs(matrix)
+    slack = result_slack(dtype, exact, k + 1, (k + 1) * sizes)
+    return Call(lambda a, b: ops.ragged_dot(a, b, counts), [x, w], [exact], [dtype], [slack], f"{counts} ")
+
+
 def _round_to(draw: Draw) -> Call:
     x, target = draw.array(draw.shape(), "f32"), draw.dtype("bf16", "f16", "f8e4m3", "f8e5m2")
     exact = x.astype(NUMPY[target]).astype(np.float64)
@@ -145,4 +158,4 @@ FAMILIES.update(
     {"cross_entropy": _cross_entropy, "attention": _attention, "flash_attention": _attention, "rotary": _rotary}
 )
 FAMILIES.update({"residual": _residual, "quantize": _quantize, "dequantize": _dequantize, "round_to": _round_to})
-FAMILIES.update({"scale_of": _scale_of})
+FAMILIES.update({"scale_of": _scale_of, "ragged_dot": _ragged_dot})
