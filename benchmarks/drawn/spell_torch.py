@@ -187,6 +187,19 @@ def _matmul(torch: Any, attributes: Mapping[str, Any]) -> Function:
     return run
 
 
+def _ragged_dot(torch: Any, attributes: Mapping[str, Any]) -> Function:
+    """One matmul for each group: `_grouped_mm` takes bf16 in rows of whole 16 bytes alone."""
+
+    def run(x: Any, w: Any, offsets: Any) -> Any:
+        ends = offsets.clamp(0, x.shape[0]).tolist()
+        out = x.new_zeros((x.shape[0], w.shape[2]))
+        for matrix, first, end in zip(w, ends, ends[1:], strict=False):
+            out[first:end] = x[first:end] @ matrix
+        return out
+
+    return run
+
+
 def _dot_general(torch: Any, attributes: Mapping[str, Any]) -> Function:
     names = [f"{side}_{kind}" for side in ("lhs", "rhs") for kind in ("batch", "contract")]
     lhs_batch, lhs_contract, rhs_batch, rhs_contract = (attributes[name] for name in names)
@@ -542,6 +555,7 @@ SPELLINGS: dict[str, Spelling] = {
     "residual": _residual,
     "matmul": _matmul,
     "dot_general": _dot_general,
+    "ragged_dot": _ragged_dot,
     "einsum": lambda torch, a: partial(torch.einsum, a["equation"]),
     "conv1d": _conv(1),
     "conv2d": _conv(2),
