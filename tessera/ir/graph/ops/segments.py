@@ -2,7 +2,7 @@
 
 A contraction of a long K with few columns has too little in its result to fill a large machine. Its K is cut into
 segments that programs, or ranks, compute apart; their partial results are joined by an aligned binary tree. How long
-segments are is decided when an op is first made, from its contracted and its column size alone, and handed on by every
+segments are is decided when an op is first made, from its contracted and its column size alone, and kept by every
 rewrite: rows, batch, dtype, fusion and machine change no bit.
 """
 
