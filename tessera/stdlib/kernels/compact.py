@@ -118,8 +118,8 @@ _TILES = 4
 _TAKEN = 4
 """Entries of the list that are taken at a time."""
 _MOST_COLUMNS = 512
-_PROGRAMS = 8
-"""Programs on each multiprocessor: while one waits for memory, others do not."""
+_PROGRAMS = 2
+"""Programs on each multiprocessor: as many as its registers hold at a time, since each reads all indices."""
 
 
 class OwnedScatter:
