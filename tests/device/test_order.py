@@ -53,7 +53,9 @@ def test_sorts_and_the_first_few(dtype: Any, dynamic: bool) -> None:
 
             found = on_gpu(find, x, dynamic=dynamic)
             np.testing.assert_array_equal(found[0], order)
-            assert found[1].tobytes() == np.take_along_axis(x, order, 1).tobytes()
+            # Which bits a NaN has after a conversion to 16 bits, a machine decides.
+            wanted = np.take_along_axis(x, order, 1)
+            np.testing.assert_array_equal(found[1].astype(np.float64), wanted.astype(np.float64))
             np.testing.assert_array_equal(found[2], order[:, :keep])
 
 
