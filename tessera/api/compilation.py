@@ -24,6 +24,7 @@ from tessera.frontend.arguments import describe_value
 from tessera.frontend.bind import Signature
 from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape, tape_hash, tape_text
+from tessera.types import numerics
 from tessera.types.device import DEVICE, Device
 from tessera.types.policy import Policy
 from tessera.types.settings import Settings, shows_passes, warn_unknown_variables
@@ -235,7 +236,7 @@ def compiler_text() -> str:
     from tessera.runtime.cache import package_text  # noqa: PLC0415 - see `load`
 
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    parts: list[str] = [__version__, *map(package_text, ("llvmlite", "xdsl"))]
+    parts: list[str] = [__version__, f"numerics {numerics.VERSION}", *map(package_text, ("llvmlite", "xdsl"))]
     for folder in ("compiler", "ir", "backends", "stdlib", "types", "runtime"):
         parts += _states(os.path.join(root, folder), folder)
     return "\n".join(sorted(parts))

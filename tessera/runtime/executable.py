@@ -10,14 +10,15 @@ from dataclasses import field, replace
 from typing import Any, cast
 
 from tessera.diagnostics.codes import LoadError
+from tessera.types import numerics
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.frozen import frozen
 
 MAGIC = b"TESSERAX"
-VERSION = 4
+VERSION = 5
 _PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the JSON header
 _DIGEST_BYTES = 32
-FACTS = ("inputs", "outputs", "symbols", "binding", "guards", "metadata")
+FACTS = ("inputs", "outputs", "symbols", "binding", "guards", "metadata", "numerics")
 """What the header says of the code."""
 
 
@@ -103,6 +104,7 @@ class Executable:
             "binding": list(self.binding),
             "guards": [[guard.what, guard.left, guard.right] for guard in self.guards],
             "metadata": self.metadata,
+            "numerics": numerics.VERSION,
             "blobs": [len(blob) for blob in blobs],
         }
         header["belongs"] = tie_to_code(header, self.objects)
@@ -121,6 +123,13 @@ class Executable:
         problem = _header_problem(header)
         if problem:
             raise LoadError(f"executable is damaged: {problem}", span=None)
+        if header["numerics"] != numerics.VERSION:
+            raise LoadError(
+                f"executable adds floats by version {header['numerics']} of the recipes, this Tessera by version "
+                f"{numerics.VERSION}: bits may differ",
+                span=None,
+                fix="compile it again with this version",
+            )
         blobs: list[bytes] = []
         for size in header["blobs"]:
             blobs.append(data[start : start + size])
@@ -208,6 +217,7 @@ _HEADER: Mapping[str, Callable[[Any], bool]] = {
     "binding": lambda value: _is_list(value, _is_count),
     "guards": lambda value: _is_list(value, _is_guard),
     "metadata": lambda value: isinstance(value, dict),
+    "numerics": _is_count,
     "blobs": lambda value: _is_list(value, _is_count) and len(value) > 0,
     "belongs": _is_text,
 }

@@ -125,6 +125,7 @@ CASES: dict[str, Case] = {
     PROMISED: Case(activated, HEADS, False, "schedule"),
     "map.tile": Case(block, BLOCK, 64),
     "row.columns": Case(columns, (full(300, 400),), 64),
+    "row.runs": Case(columns, (full(3000, 40),), 1),
     "contraction.block": Case(product, BLOCK[:2], (64, 64, 64)),
     "kernel.block": Case(multiplied, WIDE, (32, 64, 64)),
     "pipeline.stages": Case(product, WIDE, 3, "target", "cuda"),

@@ -101,10 +101,11 @@ def test_means_of_windows(total: Any, counted: bool) -> None:
 
 
 def lanes(terms: Any, total: Any) -> Any:
-    """The last axis by the recipe of sums: 32 lanes, each rounded as it grows, then a tree in f32 (f64 in f64)."""
-    found = np.zeros((*terms.shape[:-1], 32), np.float64 if total is ts.f64 else np.float32)
+    """The last axis by the recipe of sums: a leaf of 256 lanes, each rounded as it grows, then a tree in f32 or f64."""
+    assert terms.shape[-1] <= 1024
+    found = np.zeros((*terms.shape[:-1], 256), np.float64 if total is ts.f64 else np.float32)
     for at in range(terms.shape[-1]):
-        found[..., at % 32] = joined(total, np.add, found[..., at % 32], terms[..., at])
+        found[..., at % 256] = joined(total, np.add, found[..., at % 256], terms[..., at])
     while found.shape[-1] > 1:
         half = found.shape[-1] // 2
         found = found[..., :half] + found[..., half:]

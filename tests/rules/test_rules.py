@@ -27,6 +27,7 @@ SHORT = {
     "tessera/frontend/functions/public.py": "a facade, `tessera.ops`",
     "tessera/frontend/kernel/language.py": "a facade, `tessera.tile`",
     "tessera/ir/graph/samples.py": "samples, which only declarations of ops read",
+    "tessera/ir/schedule/emit/short_rows.py": "one way to emit row kernels, beside `columns.py` and `runs.py`",
     "tessera/ir/tile/write_records.py": "writing needs xDSL, records do not",
     "tessera/runtime/devices/cuda/device.py": "one implementation of the protocol `Device`",
     "tessera/runtime/devices/host.py": "one implementation of the protocol `Device`",

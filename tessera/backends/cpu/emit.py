@@ -106,7 +106,7 @@ def _emit_scratch(module: ModuleText, kernel: SpecOp, name: str) -> None:
     f.ret(own if overflow.text == "false" else f.select(overflow, f.const_i(-1), own))
 
 
-_WRITING = ("ttarget.store", "ttarget.block_dot", "ttarget.sort")
+_WRITING = ("ttarget.store", "ttarget.block_dot", "ttarget.sort", "ttarget.tree")
 
 
 class Emitter:
@@ -325,7 +325,7 @@ def _used_from_outside(op: SpecOp) -> list[SSAValue]:
 
 _VALUES = (
     *("elementwise", "cast", "bitcast", "round", "select", "constant", "coordinate", "clip", "broadcast"),
-    *("reduce", "arg_reduce", "shuffle", "vote", "fetch"),
+    *("reduce", "arg_reduce", "shuffle", "vote", "fetch", "tree"),
 )
 """Ops that `emit_values` writes, each by the function of its name."""
 _HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {

@@ -44,6 +44,49 @@ def emit_fetch(emitter: Any, op: ttarget.FetchOp) -> None:
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")
 
 
+def emit_tree(emitter: Any, op: ttarget.TreeOp) -> None:
+    """A call of the tree of this dtype, written once in a module."""
+    f: FunctionText = emitter.f
+    lines = emitter.buffers[op.operands[0]]
+    emitter.settle(lines)
+    type = op.operands[0].type
+    assert isinstance(type, BufferAttr)
+    dtype, kind = type.dtype, op.kind
+    arguments = [("ptr", "lines"), ("i64", "count"), ("i64", "width")]
+    name = f.module.outline(
+        ("tree", dtype.name, kind), f"tree_{kind}_{dtype.name}", arguments, lambda g: _write_tree(g, dtype, kind)
+    )
+    width = dim_value(f, type.shape[1], emitter.env)
+    f.call(name, [lines, f.index(emitter.indices[op.operands[1]]), f.index(width)])
+
+
+def _write_tree(g: FunctionText, dtype: DType, kind: str) -> None:
+    """Lines a gap of 1, 2, 4, ... apart are joined, those behind the end left out."""
+    lines, count, width = g.arguments
+    element = storage_type(dtype)
+
+    def level(state: list[Value]) -> list[Value]:
+        (gap,) = state
+        double = g.mul(gap, 2)
+
+        def join(line: Value) -> None:
+            first = g.gep(lines, g.mul(line, width), element)
+            second = g.gep(first, g.mul(gap, width), element)
+
+            def column(at: Value) -> None:
+                here = g.gep(first, at, element)
+                pair = [g.load(here, element), g.load(g.gep(second, at, element), element)]
+                g.store(math.emit(g, _JOIN[kind], pair, dtype), here)
+
+            g.loop(0, width, 1, column)
+
+        g.loop(0, g.sub(count, gap), double, join)
+        return [double]
+
+    g.while_([g.const_i(1)], lambda state: g.icmp("slt", state[0], count), level)
+    g.ret()
+
+
 # Reductions across rows and lanes, in the halving tree that numerics fix: element i joins i + half, half of the next
 # power of two, until one is left, whatever the width of a register.
 

@@ -117,7 +117,7 @@ class TileLoops(TileWriter):
                 self._flush(run)
             if op.name in _SCALAR:
                 self._copy(op)
-            elif isinstance(op, ttile.DotOp | ttile.ForOp | ttile.BarrierOp | ttile.SortOp):
+            elif isinstance(op, ttile.DotOp | ttile.ForOp | ttile.BarrierOp | ttile.SortOp | ttile.TreeOp):
                 self._flush(run)
                 self.span = op.span
                 self._write_alone(op)
@@ -131,8 +131,8 @@ class TileLoops(TileWriter):
             self._dot(op)
         elif isinstance(op, ttile.ForOp):
             self._for(op)
-        elif isinstance(op, ttile.SortOp):
-            self.emit("sort", [self.values[value] for value in op.operands], op.values())
+        elif isinstance(op, ttile.SortOp | ttile.TreeOp):
+            self.emit(op.spec.short_name, [self.values[value] for value in op.operands], op.values())
 
     def _copy(self, op: SpecOp) -> None:
         self.span = op.span

@@ -71,8 +71,11 @@ def step_of(dim: Dim, axis: str, multiples: Mapping[str, int]) -> tuple[int, int
             continue
         above, below = atom.args
         inner = step_of(above, axis, multiples) if atom.kind in ("mod", "floordiv") and below.value else None
-        if inner is None or inner[0] != 1:
+        if inner is None or inner[0] not in (0, 1):
             return None
+        if not inner[0]:
+            run = gcd(run, inner[1])
+            continue
         whole = gcd(run, inner[1], multiple_of(above, multiples), below.value or 1)
         total, run = total + (factor if atom.kind == "mod" else 0), whole & -whole
     return total, run

@@ -62,6 +62,8 @@ def _bound(op: ops.ElementwiseOp, written: set[SSAValue]) -> Bound | None:
     for there, other in _at_most(maximum):
         if other is value:
             return there, other
+        if here is there and _is_same(value, other, {}, written):
+            return there, other
         if not isinstance(here, ops.LoopOp | ops.TailOp) or type(there) is not type(here):
             continue
         assert isinstance(there, ops.LoopOp | ops.TailOp)
@@ -84,7 +86,7 @@ def _at_most(maximum: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator
         if axes in (None, tuple(axis for axis in range(rank) if axis != owner.axis)):
             around = owner.parent_op()
             assert isinstance(around, SpecOp)
-            yield around, owner.operands[0]
+            yield from ((around, _unclip(part)) for part in _parts_of_maximum(owner.operands[0]))
             yield from _at_most(owner.operands[0])
     elif isinstance(owner, ops.SelectOp) and _is_lowest(owner.operands[0], owner.operands[2]):
         # Where all of a row is -inf, any number will do as its maximum.
@@ -102,9 +104,14 @@ def _at_most_of_iterations(loop: ops.LoopOp | ops.TailOp, number: int, axes: tup
     yield from _at_most(loop.carried[number], axes)
     block = loop.body.block
     assert block.last_op is not None
-    joined, carried = _operands_of(block.last_op.operands[number], "max"), block.args[1 + number]
+    joined, carried = _parts_of_maximum(block.last_op.operands[number]), block.args[1 + number]
     if carried in joined:
         yield from ((loop, _unclip(part)) for part in joined if part is not carried)
+
+
+def _parts_of_maximum(value: SSAValue) -> list[SSAValue]:
+    """What a chain of maxima is of; the value itself where it is none."""
+    return [one for part in _operands_of(value, "max") for one in _parts_of_maximum(part)] or [value]
 
 
 def _is_lowest(test: SSAValue, value: SSAValue) -> bool:

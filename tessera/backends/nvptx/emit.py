@@ -12,12 +12,21 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, row_matrix, values
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, leaf_rows, row_matrix, values
 from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
 from tessera.backends.nvptx.approximate_functions import Bound, find_exp_bounds
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
+from tessera.backends.nvptx.leaf_rows import LeafRows
 from tessera.backends.nvptx.row_matrix import RowMatrices, lane_of
-from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, SLOTS, WIDENS_IN_EACH_LOOP
+from tessera.backends.nvptx.row_plan import (
+    BLOCKS,
+    FETCHES_LINES,
+    LAUNCHED,
+    LEAVES,
+    PROGRAMS,
+    SLOTS,
+    WIDENS_IN_EACH_LOOP,
+)
 from tessera.backends.nvptx.row_prefetch import (
     StaticPrefetch,
     matrix_rows,
@@ -71,7 +80,7 @@ class Emitter:
         self.unrolled_loops = 0
         """Loops that were unrolled whole, so far."""
         self.matrices: RowMatrices | None = None
-        self.divided: DividedRows | None = None
+        self.divided: DividedRows | LeafRows | None = None
         self.prefetch_bytes = self.matrix_bytes = 0
         self.module = DeviceModule(machine)
         self.fetches_lines = FETCHES_LINES.of(kernel)
@@ -93,8 +102,10 @@ class Emitter:
         self.tiles: dict[SSAValue, Tile] = {}
         self.memo: dict[Any, Tile] = {}
         """What loads gave, by what they depend on."""
-        self.exchange_bytes = 0
-        self.shared_bytes = 0
+        self.known: dict[Any, Index] = {}
+        """Indices that were computed, by what they are computed from."""
+        self.at_start: dict[Any, Index] = {}
+        self.exchange_bytes = self.shared_bytes = 0
         self.scratch_bytes = Dim.constant(0)
         self._shared_parts: dict[SSAValue, int] = {}
         self._private_parts: dict[SSAValue, Dim] = {}
@@ -123,7 +134,7 @@ class Emitter:
                         self.at(layout.single)
         if self.warps_per_row:
             self.warp = f.udiv(number, WARP)
-            self.divided = DividedRows(self, self.warp)
+            self.divided = LeafRows(self, self.warp) if LEAVES.of(self.kernel) else DividedRows(self, self.warp)
         self.ops(block)
         f.ret()
         return self._finish()
@@ -271,9 +282,12 @@ class Emitter:
         self.wait()
 
     def on_index(self, op: IndexOp) -> None:
-        value = dim_value(self.f, op.expr, self.index_values(op.names, op.at))
-        number = constant_of(value)
-        self.indices[op.result] = value if number is None else number
+        key = (op.expr, *(f"{name}={self.indices[value]}" for name, value in zip(op.names, op.at, strict=True)))
+        if key not in self.known:
+            value = dim_value(self.f, op.expr, self.index_values(op.names, op.at))
+            number = constant_of(value)
+            self.known[key] = value if number is None else number
+        self.indices[op.result] = self.known[key]
 
     def index_values(self, names: Sequence[str], at: Sequence[SSAValue]) -> dict[str, Index]:
         """Sizes, and the indices among the operands `at` of an op by their names."""
@@ -339,9 +353,9 @@ class Emitter:
 
     def isolate(self, write: Callable[[], list[Value]]) -> list[Value]:
         """Write what may not run, or more than once: what is loaded there is not known behind it."""
-        kept = dict(self.memo)
+        kept, known = dict(self.memo), dict(self.known)
         made = write()
-        self.memo = kept
+        self.memo, self.known = kept, known
         return made
 
     def iterate(self, op: LoopOp | TailOp, starts: Sequence[Index], carried: list[Value]) -> list[Value]:
@@ -412,6 +426,8 @@ class Emitter:
         f = self.f
         if op.result in self.held:
             self.held[op.result] = Held()
+        elif isinstance(self.divided, LeafRows) and self.divided.is_symbolic and op.result in self.divided.lines:
+            return
         elif op.result in self._shared_parts:
             start = f.add(f.mul(self.slot, self.shared_bytes), self._shared_parts[op.result])
             self.buffers[op.result] = f.gep(self.module.shared_base(), start, "i8")
@@ -437,7 +453,7 @@ class Emitter:
 
 _EMITTERS: dict[str, Callable[[Emitter, Any], None]] = {
     name.removeprefix("emit_"): function
-    for module in (emit_access, emit_exchange, emit_sort, emit_values)
+    for module in (emit_access, emit_exchange, emit_sort, emit_values, leaf_rows)
     for name, function in vars(module).items()
     if name.startswith("emit_")
 }

@@ -17,6 +17,7 @@ from tessera.backends.nvptx.access_groups import (
     transposed_layout,
 )
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
+from tessera.backends.nvptx.leaf_rows import LeafRows
 from tessera.backends.nvptx.neighbours import Neighbours, has_division_of
 from tessera.backends.nvptx.row_plan import BY_MATRIX
 from tessera.backends.nvptx.row_prefetch import StaticPrefetch, is_constant, to_staged
@@ -168,6 +169,10 @@ def _access(emitter: Emitter, op: LoadOp | StoreOp) -> Access:
 def emit_load(emitter: Emitter, op: LoadOp) -> None:
     """A tile from memory, or from the registers that hold this scratch, or one that was loaded just so before."""
     buffer, access = op.buffer, _access(emitter, op)
+    if isinstance(emitter.divided, LeafRows) and buffer in emitter.divided.totals:
+        total = emitter.divided.totals[buffer]
+        emitter.tiles[op.result] = Tile(access.layout, access.dtype, [total] * access.layout.registers)
+        return
     if buffer in emitter.held:
         emitter.tiles[op.result] = _load_held(access, emitter.held[buffer].tiles[_held_offset(access)])
         return

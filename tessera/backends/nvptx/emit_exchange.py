@@ -141,11 +141,50 @@ def emit_reduce(emitter: Emitter, op: ops.ReduceOp) -> None:
         return [values.compute(f, name, [a[0], b[0]], source.dtype)]
 
     layout, _ = emitter.layout(op.result)
+    if _is_line_of_warp(emitter, source):
+        total = _join_line(emitter, list(emitter.registers(source)), source.layout, join)
+        emitter.set_result(op, [total] * layout.registers)
+        return
     if name in ("max", "min") and _is_whole_row(source, op.axis):
         registers: Sequence[Value] = [_minmax(emitter, source, name, join)] * layout.registers
     else:
         (registers,) = _reduce(emitter, [source], op.axis, layout, join)
     emitter.set_result(op, registers)
+
+
+def _is_line_of_warp(emitter: Emitter, source: Tile) -> bool:
+    """Whether a tile is one line of which each lane of a warp has as many groups of neighbours."""
+    layout = source.layout
+    is_power = layout.size & (layout.size - 1) == 0
+    is_whole = len(layout.shape) == 1 and layout.threads == WARP and layout.size % layout.group == 0
+    return is_whole and is_power and layout.registers > 1 and emitter.matrix_rows is None
+
+
+def _join_line(emitter: Emitter, parts: list[Value], layout: Layout, join: Join) -> Value:
+    """The halving tree of a line: of what two lanes exchange each joins a half, as long as it has several elements.
+
+    Either order of two operands gives the same, so that all lanes end with the total.
+    """
+    f, vector = emitter.f, layout.vector
+    while len(parts) > vector:
+        half = len(parts) // 2
+        parts = [join([a], [b])[0] for a, b in zip(parts[:half], parts[half:], strict=True)]
+    scattered: list[int] = []
+    lanes = WARP // 2
+    while lanes:
+        if len(parts) > 1:
+            half = len(parts) // 2
+            is_upper = f.icmp("ne", f.op("and", emitter.thread, f.const_i(lanes)), 0)
+            kept = [f.select(is_upper, high, low) for low, high in zip(parts[:half], parts[half:], strict=True)]
+            given = [f.select(is_upper, low, high) for low, high in zip(parts[:half], parts[half:], strict=True)]
+            parts = [join([own], [shuffle(f, other, "bfly", lanes)])[0] for own, other in zip(kept, given, strict=True)]
+            scattered.append(lanes)
+        else:
+            parts = [join(parts, [shuffle(f, parts[0], "bfly", lanes)])[0]]
+        lanes //= 2
+    for lanes in scattered:
+        parts = [join(parts, [shuffle(f, parts[0], "bfly", lanes)])[0]]
+    return parts[0]
 
 
 def _is_whole_row(source: Tile, axis: int) -> bool:
@@ -204,6 +243,8 @@ def _reduce(emitter: Emitter, tiles: Sequence[Tile], axis: int, out: Layout, joi
     while extent > 1:
         if extent == layout.size_of_line and layout.size == layout.shape[axis]:
             return _reduce_across_warps(emitter, tiles, current, out, join)
+        if axis == 0 and len(layout.shape) == 2 and extent * layout.shape[1] == layout.size_of_line:
+            return _reduce_rows_of_warps(emitter, tiles, current, out, join)
         half = 1 << (extent - 1).bit_length() - 1
         current = _halve(emitter, tiles, current, axis, half, extent - half, join)
         extent = half
@@ -241,6 +282,32 @@ def _reduce_across_warps(
         half = len(parts) // 2
         parts = [list(join(a, b)) for a, b in zip(parts[:half], parts[half:], strict=True)]
     return [[value] * out.registers for value in parts[0]]
+
+
+def _reduce_rows_of_warps(
+    emitter: Emitter, tiles: Sequence[Tile], current: list[list[Value]], out: Layout, join: Join
+) -> list[list[Value]]:
+    """Rows of which each thread has one group of neighbours: through shared memory once, and then down each column."""
+    f, layout = emitter.f, tiles[0].layout
+    columns = layout.shape[1]
+    held = [Tile(layout.line, tile.dtype, part[: layout.vector]) for tile, part in zip(tiles, current, strict=True)]
+    starts = share_tiles(emitter, held)
+    found: list[list[Value]] = []
+    for register in range(out.registers):
+        (column,) = emitter.at(out).coordinates(register)
+        column = column if out.is_repeated else f.urem(column, columns)
+        rows = [
+            [
+                read(emitter, start, f.add(column, row * columns), tile.dtype)
+                for start, tile in zip(starts, tiles, strict=True)
+            ]
+            for row in range(layout.group // columns)
+        ]
+        while len(rows) > 1:
+            half = len(rows) // 2
+            rows = [list(join(a, b)) for a, b in zip(rows[:half], rows[half:], strict=True)]
+        found.append(rows[0])
+    return [list(part) for part in zip(*found, strict=True)]
 
 
 def _halve(

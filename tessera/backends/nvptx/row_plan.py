@@ -30,12 +30,14 @@ from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import DISCARDABLE, SpecOp, plain
 from tessera.ir.base.types import BufferAttr, TileAttr, attribute_of, shaped_type
 from tessera.ir.target.limits import ROW_WARPS, is_multiple
+from tessera.ir.target.typed_ops import IndexOp as TargetIndexOp
 from tessera.ir.tile.indexing import known_ends, size_expr
 from tessera.ir.tile.typed_ops import (
     ArgReduceOp,
     DotOp,
     ElementwiseOp,
     ForOp,
+    IndexOp,
     KernelOp,
     LoadOp,
     ReduceOp,
@@ -44,6 +46,7 @@ from tessera.ir.tile.typed_ops import (
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16
 from tessera.types.frozen import frozen
+from tessera.types.numerics import LEAF
 
 # What a tile kernel does with rows, as far as its ops show it: what planning asks before it decides.
 
@@ -175,6 +178,49 @@ def _is_cheap(op: SpecOp) -> bool:
     return type.dtype.bytes <= 4 and (not isinstance(op, ElementwiseOp) or op.fn in CHEAP)
 
 
+# Rows that are divided by leaves of reductions.
+
+
+def leaves_of(kernel: KernelOp) -> Dim | None:
+    """The leaves of a kernel's rows, where each of its loops goes over them and warps can divide it; else None."""
+    ops, loops = ops_in(kernel), loops_in(kernel)
+    if not loops or not all(loop.parent_op() is kernel and loop.step == LEAF for loop in loops):
+        return None
+    is_line = all(len(value.type.shape) < 2 for op in ops for value in op.results if isinstance(value.type, TileAttr))
+    runs = {run_length(loop.low) for loop in loops}
+    ends = {(size_expr(loop.low), size_expr(loop.high)) for loop in loops}
+    carried = [value for loop in loops for value in loop.results]
+    users = {use.operation for value in carried for use in value.uses}
+    # Minima and maxima are what warps exchange.
+    is_plain = all(isinstance(user, ReduceOp) and user.kind in ("max", "min") for user in users)
+    if not is_line or not is_plain or not {op.name for op in ops} <= _DIVISIBLE | {"ttile.tree"}:
+        return None
+    if len(runs) == 1 and (run := runs.pop()):
+        return Dim.constant(run // LEAF)
+    if len(ends) != 1:
+        return None
+    ((low, high),) = ends
+    return high.ceildiv(LEAF) if low is not None and high is not None and low.value == 0 else None
+
+
+def reduced_columns(kernel: KernelOp) -> int:
+    """Elements of the tiles of rows and columns whose rows a kernel joins; 0 where it does not."""
+    sources = [op.operands[0].type for op in ops_in(kernel) if isinstance(op, ReduceOp | ArgReduceOp) and op.axis == 0]
+    shapes = [[dim.value or 1 for dim in type.shape] for type in sources if isinstance(type, TileAttr)]
+    return max((prod(shape) for shape in shapes if len(shape) > 1), default=0)
+
+
+def run_length(low: SSAValue) -> int:
+    """Elements of the run that a loop of leaves is over, where a program has one of several of its row; else 0."""
+    names = list(low.owner.names) if isinstance(low.owner, IndexOp | TargetIndexOp) else []
+    if len(names) != 1:
+        return 0
+    assert isinstance(low.owner, IndexOp | TargetIndexOp)
+    parts = low.owner.expr.coefficient(names[0])
+    step = None if parts is None or parts[1].value != 0 else parts[0].value
+    return step if step is not None and step > 0 and step % LEAF == 0 else 0
+
+
 # Rows that several warps divide among them.
 
 
@@ -304,6 +350,9 @@ ROWS = Decision("nvptx.rows", MEMORY)
 """Where a program keeps its row between loops: in memory, in registers, or nowhere, since it is computed twice."""
 WARPS_PER_ROW = Decision("nvptx.warps_per_row", 0)
 """Warps that divide the loops of a program among them; 0 where a program has all of its threads in every iteration."""
+
+LEAVES = Decision("nvptx.leaves", 0)
+"""Leaves of a row that each of the warps that share it has, at most; 0 where rows are not divided by leaves."""
 
 # Of a `ttile.scratch`.
 SPACE = Decision("nvptx.space", "private")

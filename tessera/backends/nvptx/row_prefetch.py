@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tessera.backends.nvptx.row_plan import BY_MATRIX, PREFETCH, SECTIONS, USES_MATRICES
+from tessera.backends.nvptx.row_plan import BY_MATRIX, LEAVES, PREFETCH, SECTIONS, USES_MATRICES, run_length
 from tessera.backends.nvptx.text import SHARED, WARP, assembly
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import shaped_type
@@ -23,6 +23,7 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, StoreOp, TailOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+from tessera.types.numerics import LEAF
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
@@ -134,15 +135,18 @@ class DividedRow:
 
 
 def row_width(kernel: KernelOp) -> Dim:
-    """Elements of a row, which all loops of a kernel go over."""
+    """Elements of a row, which all loops of a kernel go over, or of a run of one."""
     loop = next(op for op in kernel.walk() if isinstance(op, LoopOp))
     assert isinstance(loop.high.owner, IndexOp)
-    return loop.high.owner.expr
+    run = run_length(loop.low)
+    return Dim.constant(run) if run else loop.high.owner.expr
 
 
 def shared_widths(kernel: KernelOp) -> tuple[Dim, int, int] | None:
     """A symbolic width, with the least and most elements of rows that warps share; None where it is known."""
     width = row_width(kernel)
+    if LEAVES.of(kernel):
+        return (width, 1, kernel.warps_per_row * LEAVES.of(kernel) * LEAF) if width.value is None else None
     most = (kernel.warps_per_row * SECTIONS.of(kernel) + 1) * SECTION * WARP - 1
     return (width, LEAST_SHARED, most) if width.value is None else None
 

@@ -175,6 +175,16 @@ def _check_sort(ops: BlockOps, op: SpecOp) -> None:
         op.fail(f"spare memory is of {keys} and {indices}, got {spare_keys} and {spare_indices}")
 
 
+def _check_tree(ops: BlockOps, op: SpecOp) -> None:
+    lines, count = (operand.type for operand in op.operands)
+    if not isinstance(lines, BufferAttr) or len(lines.shape) != 2 or not isinstance(count, IndexAttr):
+        op.fail(f"`{op.name}` takes a buffer of rank 2 and a count of its lines, got {lines} and {count}")
+    if op.value("kind") not in REDUCTIONS:
+        op.fail(f"`kind` is one of {', '.join(REDUCTIONS)}, got {op.value('kind')}")
+    if lines.dtype.compute != lines.dtype:
+        op.fail(f"`{op.name}` does not compute in {lines.dtype}", f"keep lines in {lines.dtype.compute}")
+
+
 class BlockOps:
     """The ops of a dialect whose blocks are of one type; operands and errors call a block by its `noun`.
 
@@ -424,6 +434,8 @@ SHARED: tuple[SharedOp, ...] = (
         ("keys", "indices", "spare_keys", "spare_indices", "count"),
         (Attribute("descending", "bool", False, "largest first; NaN is last all the same"),), _check_sort,
         results=(), effects=MEMORY),
+    SharedOp("tree", "The first `count` lines, joined into the first: line 2i with 2i + 1, what remains so again.",
+        ("lines", "count"), (_KIND,), _check_tree, results=(), effects=MEMORY),
     SharedOp("barrier", "All workers of the program wait for each other: what one stored before, all see after.",
         results=(), effects=MEMORY),
     SharedOp("return", "The end of a kernel.", results=(), is_terminator=True),

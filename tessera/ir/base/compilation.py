@@ -47,6 +47,7 @@ KNOBS: Mapping[str, str] = {
     "fusion.library": "whether a kernel of the library, such as attention, takes an epilogue",
     "map.tile": "elements of a tile of an elementwise group",
     "row.columns": "columns of a tile of a reduction over rows",
+    "row.runs": "leaves that a program reduces of a row which several share; 0 where one has it all",
     "contraction.block": "the block (M, N, K) of a contraction",
     "contraction.computed": "the block of a contraction with an operand that threads compute: its rows first",
     "kernel.block": "the block of a user's kernel whose schedule names none",

@@ -210,6 +210,11 @@ class TailOp(SpecOp):
 class TransposeOp(SpecOp):
     block: SSAValue
 
+class TreeOp(SpecOp):
+    lines: SSAValue
+    count: SSAValue
+    kind: str
+
 class VoteOp(SpecOp):
     block: SSAValue
     kind: str

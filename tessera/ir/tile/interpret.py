@@ -18,7 +18,7 @@ from tessera.ir.base import scalar_reference as scalars
 from tessera.ir.base.arrays import Array, numpy_dtype, round_as, round_to
 from tessera.ir.base.interpret import InterpretError, Run, handles
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
+from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr, shaped_type
 from tessera.ir.tile.indexing import Cells, along, cells_of, evaluate
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -330,6 +330,17 @@ def _sort(run: Run, op: SpecOp) -> None:
         assert len(spare) >= count, "spare memory is too small"
     order = sorted_order(keys[:count], descending=op.value("descending"))
     keys[:count], indices[:count] = keys[:count][order], indices[:count][order]
+
+
+@handles("ttile.tree")
+def _tree(run: Run, op: SpecOp) -> None:
+    lines, count = run.operands(op)
+    dtype, fn = shaped_type(op.operands[0]).dtype, _JOINS[op.value("kind")]
+    gap = 1
+    while gap < count:
+        for first in range(0, count - gap, 2 * gap):
+            lines[first] = scalars.apply(fn, [lines[first], lines[first + gap]], dtype)
+        gap *= 2
 
 
 def sorted_order(keys: Array, *, descending: bool) -> Array:

@@ -143,6 +143,10 @@ class TileWriter(OpWriter):
         """The first `count` of two lines of memory in order of the keys; see `ir/base/block_ops.py`."""
         self.emit("sort", [keys, indices, *spares, count], order)
 
+    def tree(self, lines: SSAValue, count: SSAValue, kind: str) -> None:
+        """The first `count` lines of memory joined into the first one; see `ir/base/block_ops.py`."""
+        self.emit("tree", [lines, count], {"kind": kind})
+
     def _access(self, map: Sequence[Dim], region: TileRegion, windows: Sequence[Dim]) -> dict[str, Any]:
         names = set(region.axes).union(*(expr.symbols for expr in (*map, *windows, *region.bound_list)))
         return {

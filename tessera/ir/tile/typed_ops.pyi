@@ -199,6 +199,11 @@ class StoreOp(SpecOp):
 class TransposeOp(SpecOp):
     tile: SSAValue
 
+class TreeOp(SpecOp):
+    lines: SSAValue
+    count: SSAValue
+    kind: str
+
 class VoteOp(SpecOp):
     tile: SSAValue
     kind: str

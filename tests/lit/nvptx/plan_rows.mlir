@@ -94,3 +94,22 @@ ttile.kernel @doubled(%x: !ttile.buffer<[4096], f32>, %y: !ttile.buffer<[4096], 
   }) : (!ttile.index, !ttile.index) -> ()
   ttile.return
 }
+// -----
+// A run of 32 leaves of a longer row: sixteen warps have two leaves each.
+// CHECK-LABEL: ttile.kernel @run(
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 16, nvptx.leaves = 2, nvptx.rows = "registers"}
+ttile.kernel @run(%x: !ttile.buffer<[1000000], f32>, %y: !ttile.buffer<[31], f32>) attributes {symbols = [], grid = [31], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %lo = ttile.index %p {names = ["s"], expr = 32768*s} : (!ttile.index) -> !ttile.index
+  %hi = ttile.index %p {names = ["s"], expr = min(1000000, 32768*s + 32768)} : (!ttile.index) -> !ttile.index
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[256], f32>
+  %s = ttile.for %lo, %hi, %z {step = 1024} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[256], f32>):
+    %v = ttile.load %x, %i {coords = ["i"], axes = ["i"], map = [i], bounds = [1000000]} : (!ttile.buffer<[1000000], f32>, !ttile.index) -> !ttile.tile<[256], f32>
+    %b = ttile.elementwise %a, %v {fn = "max"} : (!ttile.tile<[256], f32>, !ttile.tile<[256], f32>) -> !ttile.tile<[256], f32>
+    ttile.yield %b : (!ttile.tile<[256], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[256], f32>) -> !ttile.tile<[256], f32>
+  %r = ttile.reduce %s {kind = "max", axis = 0} : (!ttile.tile<[256], f32>) -> !ttile.tile<[], f32>
+  ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[31], f32>, !ttile.index) -> ()
+  ttile.return
+}

@@ -68,9 +68,27 @@ tsched.module @loop(%x: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> {
   }) : !tgraph.tensor<[N], f32>
   tsched.return %r
 }
+// What kernels of a group take behind its inputs and outputs is memory between them.
+// CHECK-LABEL: tsched.module @between(
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.alloc {output = 0} : !ttile.buffer<[N], f32>
+// CHECK-NEXT:    %[[T:[a-z0-9]+]] = tsched.alloc : !ttile.buffer<[2*N], f64>
+// CHECK-NEXT:    tsched.call @first(%x, %[[Y]], %[[T]]) sizes = [N]
+// CHECK-NEXT:    tsched.call @last(%x, %[[Y]], %[[T]]) sizes = [N] {flops = 0, bytes = 0, time = 0, part = 1}
+// CHECK-NEXT:    tsched.free %[[T]]
+// CHECK-NEXT:    tsched.return %[[Y]]
+tsched.module @between(%x: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> {
+  %r = tsched.fuse @first(%x) {kind = "row", sizes = [["s0", dim<N>]], kernels = ["first", "last"]} : !tgraph.tensor<[N], f32>
+  tsched.return %r
+}
 ttile.kernel @k(%x: !ttile.buffer<[s0], f32>, %out: !ttile.buffer<[s0], f32>) attributes {symbols = ["s0"], grid = [s0], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
   %t = ttile.load %x, %p {coords = ["i"], axes = [], map = [i], bounds = []} : (!ttile.buffer<[s0], f32>, !ttile.index) -> !ttile.tile<[], f32>
   ttile.store %t, %out, %p {coords = ["i"], axes = [], map = [i], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[s0], f32>, !ttile.index) -> ()
+  ttile.return
+}
+ttile.kernel @first(%x: !ttile.buffer<[s0], f32>, %out: !ttile.buffer<[s0], f32>, %t: !ttile.buffer<[2*s0], f64>) attributes {symbols = ["s0"], grid = [s0], writes = [2]} {
+  ttile.return
+}
+ttile.kernel @last(%x: !ttile.buffer<[s0], f32>, %out: !ttile.buffer<[s0], f32>, %t: !ttile.buffer<[2*s0], f64>) attributes {symbols = ["s0"], grid = [s0], writes = [1]} {
   ttile.return
 }

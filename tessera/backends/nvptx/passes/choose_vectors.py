@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.access_groups import (
     MOST,
@@ -21,7 +22,7 @@ from tessera.backends.nvptx.text import WARP
 from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.types import shaped_type
-from tessera.ir.target.typed_ops import ArgReduceOp, KernelOp, LoadOp, ReduceOp, StoreOp, TailOp
+from tessera.ir.target.typed_ops import ArgReduceOp, KernelOp, LoadOp, ReduceOp, ScratchOp, StoreOp, TailOp
 
 WIDEST_OF_PAIRS = 8
 """Neighbours that one thread has at most, unless all elements are bytes: the widest access, of two-byte elements."""
@@ -61,7 +62,8 @@ def align_accesses(kernel: KernelOp) -> None:
 
 def choose_vector(kernel: KernelOp) -> int:
     """Neighbours that one thread has: as many as one instruction moves, and the most of all where none can."""
-    accesses = [op for op in kernel.walk() if isinstance(op, LoadOp | StoreOp) and op.axes]
+    accesses = [op for op in kernel.walk() if isinstance(op, LoadOp | StoreOp) and op.axes and not _is_held(op.buffer)]
+    accesses = [op for op in accesses if not _is_small(op, kernel.threads)]
     widths = {shaped_type(op.buffer).dtype.bytes for op in accesses}
     found = MOST if widths == {1} and is_elementwise(kernel) else WIDEST_OF_PAIRS
     for op in accesses:
@@ -73,6 +75,8 @@ def choose_vector(kernel: KernelOp) -> int:
                 found = min(found, run_of(op))
     if is_elementwise(kernel) and sum(_is_scattered(op, kernel, found) for op in accesses) >= MANY:
         return 1
+    if not is_elementwise(kernel) and any(run_of(op) > 1 for op in accesses if op.pattern == "indexed"):
+        found = min(found, WIDEST // min(widths))
     return min(found, _neighbours_of_reduced_rows(kernel))
 
 
@@ -95,6 +99,17 @@ def _is_scattered(op: LoadOp | StoreOp, kernel: KernelOp, vector: int) -> bool:
 def is_elementwise(kernel: KernelOp) -> bool:
     """Whether a kernel computes each element from those at its own index: any number of neighbours does as well."""
     return all(op.name.removeprefix("ttarget.") in (*_CONTROL, *_MEMORY, *_VALUES) for op in kernel.walk())
+
+
+def _is_small(op: LoadOp | StoreOp, threads: int) -> bool:
+    """Whether a tile leaves no thread of several warps two neighbours, whatever its access can move."""
+    tile = op.block if isinstance(op, StoreOp) else op.result
+    return threads > WARP and prod(sizes_of(tile)) <= threads
+
+
+def _is_held(buffer: SSAValue) -> bool:
+    """Whether memory is registers, which no instruction moves."""
+    return isinstance(buffer.owner, ScratchOp) and buffer.owner.space == "registers"
 
 
 def _neighbours_of_reduced_rows(kernel: KernelOp) -> int:

@@ -12,15 +12,15 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.dialect import DIALECT
-from tessera.ir.tile.typed_ops import BarrierOp, FetchOp, KernelOp, LoadOp, ScratchOp, SortOp, StoreOp
+from tessera.ir.tile.typed_ops import BarrierOp, FetchOp, KernelOp, LoadOp, ScratchOp, SortOp, StoreOp, TreeOp
 
 
 class InsertBarriers(Pass):
     """Put a `ttile.barrier` before each access of private memory that threads exchange elements through.
 
     Private memory is in order: every access sees those before it. Where one thread's elements are another's at the
-    next access, the machine keeps that order by a barrier. A sort works in memory and has one before and after it. A
-    program of one thread needs none, so that those of its author go.
+    next access, the machine keeps that order by a barrier. A sort or a tree works in memory and has one before and
+    after it. A program of one thread needs none, so that those of its author go.
 
     Before: `ttile.store %v, %s` by rows, `ttile.load %s` by columns. After: a `ttile.barrier` before each of them.
     """
@@ -37,7 +37,7 @@ def insert_barriers(kernel: KernelOp) -> None:
     """Put barriers into a kernel whose programs have several threads."""
     mixed = find_exchanged_buffers(kernel)
     for op in list(kernel.walk()):
-        if isinstance(op, SortOp):
+        if isinstance(op, SortOp | TreeOp):
             _insert_before(op)
             assert op.next_op is not None
             _insert_before(op.next_op)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import thread_kernels
-from tessera.backends.nvptx.row_plan import REGISTERS, ROWS, SPACE, THREADS
+from tessera.backends.nvptx.row_plan import LEAVES, REGISTERS, ROWS, SPACE, THREADS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import shaped_type
-from tessera.ir.tile.typed_ops import KernelOp, ScratchOp
+from tessera.ir.tile.typed_ops import KernelOp, ScratchOp, TreeOp
 
 SHARED_SCRATCH = 96 << 10
 """Bytes of scratch that are put in a block's shared memory: two blocks of sm_90 fit a multiprocessor with 228 KB."""
@@ -33,13 +33,18 @@ def place_scratch(kernel: KernelOp) -> None:
     """Decide for all scratch of a kernel, in order, as long as it fits in shared memory."""
     threads = THREADS.of(kernel)
     left = SHARED_SCRATCH // max(1, _BLOCK // threads)
+    joined = {op.lines for op in kernel.walk() if isinstance(op, TreeOp)}
     for op in kernel.walk():
         if not isinstance(op, ScratchOp):
             continue
-        if ROWS.of(kernel) == REGISTERS:
+        if ROWS.of(kernel) == REGISTERS and op.result not in joined:
             SPACE.write(op, "registers")
             continue
         size = shaped_type(op.result).bytes.value
+        if LEAVES.of(kernel) and op.result in joined and size is None:
+            # Warps have a slot each, whatever the width.
+            SPACE.write(op, "registers")
+            continue
         fits = size is not None and threads > 1 and size <= left
         if op.space == "shared" or fits:
             SPACE.write(op, "shared")

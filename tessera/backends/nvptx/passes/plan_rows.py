@@ -46,6 +46,14 @@ class PlanRows(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel in thread_kernels(module):
+            if (leaves := row_plan.leaves_of(kernel)) is not None:
+                if leaves.value is not None:
+                    plan_leaves(kernel, leaves.value)
+                elif not kernel.variant_of:
+                    made = clone_for_wide_rows(kernel)
+                    row_plan.LEAVES.write(made, 1)
+                    module.body.block.insert_op_before(made, kernel)
+                continue
             if not row_plan.reduces_rows(kernel):
                 continue
             if all(row_plan.trip_count(loop) is not None for loop in row_plan.loops_in(kernel)):
@@ -56,6 +64,19 @@ class PlanRows(Pass):
                 and not kernel.variant_of
             ):
                 module.body.block.insert_op_before(clone_for_wide_rows(kernel), kernel)
+
+
+MOST_LEAVES = 4
+"""Leaves of a row that a warp keeps in registers: 128 elements a thread."""
+
+
+def plan_leaves(kernel: KernelOp, leaves: int) -> None:
+    """Decide for rows that are divided by leaves: as many warps as leaves, or each several of them."""
+    each = -(-leaves // ROW_WARPS[-1])
+    if each <= MOST_LEAVES and row_plan.THREADS.of(kernel) == WARP and leaves > 1:
+        row_plan.WARPS_PER_ROW.write(kernel, -(-leaves // each))
+        row_plan.LEAVES.write(kernel, each)
+        row_plan.ROWS.write(kernel, row_plan.REGISTERS)
 
 
 def plan_static_rows(kernel: KernelOp, machine: Machine) -> None:

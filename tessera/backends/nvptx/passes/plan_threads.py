@@ -6,12 +6,14 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx import row_plan
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.passes.add_fallbacks import unaligned_in
 from tessera.backends.nvptx.row_plan import (
     ALIGN,
     MOST_NEIGHBOURS,
     THREADS,
+    leaves_of,
     reduces_rows,
     reduces_whole_tiles,
     tile_sizes,
@@ -30,6 +32,10 @@ REDUCED_PER_THREAD = 32
 
 Where it would have more than twice as many, a program has twice as many threads.
 """
+
+
+COLUMNS_PER_THREAD = 32
+"""Elements that a thread has of a tile of rows and columns whose rows are joined: accumulators, and as many loads."""
 
 
 class PlanThreads(Pass):
@@ -60,11 +66,17 @@ def choose_threads(kernel: KernelOp) -> int:
         return MOST_THREADS
     if largest == 1:
         return 1
+    if leaves_of(kernel) is not None:
+        return WARP
     schedule: dict[str, Any] = kernel.schedule or {}
     if "warps" in schedule:
         return min(MOST_THREADS, schedule["warps"] * WARP)
-    if "ttile.dot" in names:
+    if "ttile.dot" in names or ("ttile.tree" in names and largest == MOST_THREADS):
         return MOST_THREADS
+    if columns := row_plan.reduced_columns(kernel):
+        # A few rows of a tile in each warp, whose threads are side by side along columns.
+        each = COLUMNS_PER_THREAD if row_plan.loops_in(kernel) else 8
+        return max(WARP, min(2 * MOST_THREADS, _power_of_two_in(max(1, columns // each))))
     if largest > WARP and reduces_rows(kernel):
         # Columns side by side: few programs, so each has many threads, with a few neighbours each.
         return max(WARP, min(MOST_THREADS, largest // 4))

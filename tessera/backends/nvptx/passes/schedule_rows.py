@@ -67,12 +67,20 @@ class ScheduleRows(Pass):
     def run(self, module: ModuleOp) -> None:
         for op in module.ops:
             if isinstance(op, KernelOp) and op.threads:
-                if op.warps_per_row:
+                if row_plan.LEAVES.of(op):
+                    schedule_leaves(op)
+                elif op.warps_per_row:
                     schedule_divided_rows(op, GPUS[self.machine])
                 else:
                     schedule_programs(op, GPUS[self.machine])
                 if any(map(_is_global_scratch, op.walk())):
                     row_plan.SLOTS.write(op, GPUS[self.machine].blocks * RESIDENT * row_plan.PROGRAMS.of(op))
+
+
+def schedule_leaves(kernel: KernelOp) -> None:
+    """Blocks of rows of symbolic width stay and take several rows; others have one row each."""
+    if row_prefetch.row_width(kernel).value is None:
+        row_plan.LAUNCHED.write(kernel, LAUNCHED_PER_HELD * 4)
 
 
 def _is_global_scratch(op: Operation) -> bool:

@@ -45,15 +45,14 @@ from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import maximum, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
+from tessera.types.numerics import LANES, LEAF
 from tessera.types.promotion import ARITHMETIC, INDEX, LOGICAL, SUM, OpClass, sum_of
 from tessera.types.shape import TensorType, is_at_least, without_axes
 
-# The canonical recipe of reductions. The order of additions is part of the meaning: element i goes to lane i % 32, each
-# lane adds its elements in order, and a halving tree joins the lanes. Kernels keep to it whatever their tile, thread
-# count or machine, so that bits never depend on those.
-
-LANES = 32
-"""Fixed for every machine: when an element is added depends on its index alone."""
+# The canonical recipe of reductions. The order of additions is part of the meaning: elements come in leaves of 1024,
+# element i of a leaf goes to lane i % 256, each lane adds its elements in order, a halving tree joins the lanes, and an
+# aligned binary tree the leaves. Kernels keep to it whatever their tile, thread count or machine, so that bits never
+# depend on those; any part of the tree may be computed elsewhere.
 
 REDUCTION_UFUNCS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -88,40 +87,49 @@ def kept_shape(x: Array, axes: Sequence[int], keepdims: bool) -> tuple[int, ...]
 
 
 def _split_lanes(kind: str, x: Array, axes: Sequence[int]) -> Array:
-    """What each lane takes at each step, as [step, row, lane]; rows are filled up with the identity."""
+    """What each lane takes at each step, as [step, row, leaf, lane]; rows are filled up with the identity."""
     rows = reduced_last(x, axes)
-    steps = -(-rows.shape[1] // LANES)
-    padded = np.full((rows.shape[0], steps * LANES), identity(kind, x.dtype), x.dtype)
+    leaves = max(1, -(-rows.shape[1] // LEAF))
+    padded = np.full((rows.shape[0], leaves * LEAF), identity(kind, x.dtype), x.dtype)
     padded[:, : rows.shape[1]] = rows
-    return padded.reshape(rows.shape[0], steps, LANES).transpose(1, 0, 2)
+    return padded.reshape(rows.shape[0], leaves, LEAF // LANES, LANES).transpose(2, 0, 1, 3)
+
+
+def _join_lanes(kind: str, lanes: Array) -> Array:
+    """The lanes of [row, leaf, lane], joined by a halving tree, and then the leaves by an aligned one."""
+    ufunc = REDUCTION_UFUNCS[kind]
+    while (half := lanes.shape[2] // 2) > 0:
+        lanes = ufunc(lanes[:, :, :half], lanes[:, :, half:])
+    leaves = lanes[:, :, 0]
+    while leaves.shape[1] > 1:
+        whole = leaves.shape[1] // 2 * 2
+        # A leaf without a partner goes on as it is.
+        leaves = np.concatenate([ufunc(leaves[:, :whole:2], leaves[:, 1:whole:2]), leaves[:, whole:]], axis=1)
+    return leaves[:, 0]
 
 
 def reduce_lanes(kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = False) -> Array:
     """Sum, prod, max or min over `axes` in the dtype of `x`, bit for bit as compiled kernels do it.
 
-    Lane `l` starts from the identity and takes elements `l`, `l + 32`, ... in order; then lane `l` takes in lane
-    `l + 16`, then `l + 8`, `l + 4`, `l + 2`, `l + 1`.
+    Lane `l` of a leaf starts from the identity and takes elements `l`, `l + 256`, ... in order; then lane `l` takes in
+    lane `l + 128`, then `l + 64`, ... `l + 1`; leaf `2 i` takes in leaf `2 i + 1`, and so on.
     """
-    ufunc, lanes = REDUCTION_UFUNCS[kind], _split_lanes(kind, x, axes)
-    start = np.full((1, *lanes.shape[1:]), identity(kind, x.dtype), x.dtype)
+    steps = _split_lanes(kind, x, axes)
+    start = np.full((1, *steps.shape[1:]), identity(kind, x.dtype), x.dtype)
     with np.errstate(all="ignore"):
         # accumulate, unlike reduce, is defined to go one element after the other
-        total = ufunc.accumulate(np.concatenate([start, lanes]), axis=0)[-1]
-        width = LANES // 2
-        while width:
-            total = ufunc(total[:, :width], total[:, width : 2 * width])
-            width //= 2
-    return total.reshape(kept_shape(x, axes, keepdims))
+        lanes = REDUCTION_UFUNCS[kind].accumulate(np.concatenate([start, steps]), axis=0)[-1]
+        return _join_lanes(kind, lanes).reshape(kept_shape(x, axes, keepdims))
 
 
 def _reduce_narrow(kind: str, x: Array, axes: Sequence[int], total: DType, *, keepdims: bool = False) -> Array:
-    """As `reduce_lanes` of f32, with every lane rounded to a narrow accumulator at each step; the tree is in f32."""
+    """As `reduce_lanes` of f32, with every lane rounded to a narrow accumulator at each step; the trees are in f32."""
     steps = _split_lanes(kind, x, axes)
     lanes = np.full(steps.shape[1:], identity(kind, x.dtype), x.dtype)
     with np.errstate(all="ignore"):
         for step in steps:
             lanes = round_as(REDUCTION_UFUNCS[kind](lanes, step), total).astype(x.dtype)
-    return reduce_lanes(kind, lanes, (1,)).reshape(kept_shape(x, axes, keepdims))
+        return _join_lanes(kind, lanes).reshape(kept_shape(x, axes, keepdims))
 
 
 def scan_reference(kind: str, x: Array, axis: int, total: DType) -> Array:
@@ -180,8 +188,10 @@ SHAPES: Sequence[tuple[Sizes, Sizes]] = (
     ((33, 31), (1,)),
     ((31, 67), (0, 1)),
     ((5, 131), (1,)),
+    ((2, 1500), (1,)),
+    ((1029, 3), (0,)),
 )
-"""Shapes and reduced axes; the reduced sizes are below, at and above the 32 lanes."""
+"""Shapes and reduced axes; the reduced sizes are below, at and above vectors, lanes and leaves."""
 
 
 def _samples(make: Callable[..., Any], *, empty: bool) -> tuple[Sample, ...]:

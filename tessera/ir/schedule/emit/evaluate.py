@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 from xdsl.ir import Block, SSAValue
@@ -49,6 +50,20 @@ def identity(kind: str, dtype: DType) -> Any:
     return (1 << (dtype.bits - 1)) - 1 if highest else -(1 << (dtype.bits - 1))
 
 
+def carried_dtypes(body: Tape, record: Record) -> list[DType]:
+    """The dtypes of a reduction's accumulator, and of the index beside it where that is what is looked for.
+
+    The operand's compute dtype for min and max, the result's for a sum, or what the op states.
+    """
+    kind, asked = spec_of(record).lower.kind, record.attributes.get("accumulate")
+    source, result = (body.types[value].dtype.compute for value in (record.operands[0], record.results[0]))
+    if kind in ("argmax", "argmin"):
+        # 32 bits are half the vectors, where all indices are known to fit.
+        size = product(body.types[record.operands[0]].shape).value
+        return [source, i32 if size is not None and size < 1 << 31 else i64]
+    return [source if kind in ("max", "min") else result if asked is None else asked.compute]
+
+
 @frozen
 class Reducer:
     """One reduction of a pass: its lanes are a tile whose first axis is reduced at the end."""
@@ -63,6 +78,10 @@ class Reducer:
     def is_argreduce(self) -> bool:
         return self.lower.kind in ("argmax", "argmin")
 
+    def with_shape(self, shape: tuple[int, ...]) -> Reducer:
+        """The same with lanes of a shape."""
+        return replace(self, shape=shape)
+
     @property
     def width(self) -> int:
         """How many tiles are carried."""
@@ -70,12 +89,8 @@ class Reducer:
 
     @property
     def dtype(self) -> DType:
-        """The accumulator's dtype: the operand's compute dtype for min and max, the result's for a sum."""
-        if self.is_argreduce or self.lower.kind in ("max", "min"):
-            return self.body.types[self.record.operands[0]].dtype.compute
-        if self._asked is not None:
-            return self._asked.compute
-        return self.body.types[self.record.results[0]].dtype.compute
+        """The accumulator's dtype."""
+        return self.dtypes[0]
 
     @property
     def _asked(self) -> DType | None:
@@ -85,13 +100,12 @@ class Reducer:
     @property
     def dtypes(self) -> list[DType]:
         """The dtypes of the tiles that are carried."""
-        return [self.dtype, self._index] if self.is_argreduce else [self.dtype]
+        return carried_dtypes(self.body, self.record)
 
     @property
     def _index(self) -> DType:
-        """The dtype of indices while a row is reduced: 32 bits are half the vectors, where all are known to fit."""
-        size = product(self.body.types[self.record.operands[0]].shape).value
-        return i32 if size is not None and size < 1 << 31 else i64
+        """The dtype of indices while a row is reduced."""
+        return self.dtypes[-1]
 
     @property
     def _no_index(self) -> int:
@@ -103,7 +117,10 @@ class Reducer:
         first = self.tile.full(identity(self.lower.kind, self.dtype), self.shape, self.dtype)
         return [first, self.tile.full(self._no_index, self.shape, self._index)] if self.is_argreduce else [first]
 
-    def step(self, carried: Sequence[SSAValue], operand: SSAValue, region: TileRegion) -> list[SSAValue]:
+    def step(
+        self, carried: Sequence[SSAValue], operand: SSAValue, region: TileRegion, here: SSAValue | None = None
+    ) -> list[SSAValue]:
+        """What is carried on with one more tile; `here` are its indices, where they are not those of the region."""
         tile = self.tile
         tile.span = self.record.span
         value = tile.cast(operand, self.dtype)
@@ -113,7 +130,8 @@ class Reducer:
             is_narrow = self._asked is not None and self._asked.compute is not self._asked
             return [tile.round(joined, format=str(self._asked)) if is_narrow else joined]
         best, at = carried
-        here = tile.cast(tile.coordinate_of(Dim.symbol("_r"), region), self._index)
+        if here is None:
+            here = tile.cast(tile.coordinate_of(Dim.symbol("_r"), region), self._index)
         # A lane meets its elements in order, so that the first of equal ones is there already. One that nothing beat
         # has no index: if that is all of them they are all the identity, and the first is at 0.
         if self.dtype.is_float:
@@ -124,16 +142,25 @@ class Reducer:
             takes = tile.elementwise("gt" if self.lower.kind == "argmax" else "lt", value, best)
         return [tile.select(takes, value, best), tile.select(takes, here, at)]
 
-    def finish(self, carried: Sequence[SSAValue]) -> SSAValue:
+    def finish(self, carried: Sequence[SSAValue], axis: int = 0) -> SSAValue:
+        """The result: the lanes along an axis reduced."""
         self.tile.span = self.record.span
         out = self.body.types[self.record.results[0]].dtype
         if self.is_argreduce:
-            index = self.tile.arg_reduce(carried[0], carried[1], self.lower.kind, 0)
+            index = self.tile.arg_reduce(carried[0], carried[1], self.lower.kind, axis)
             # The index of an empty row is 0, and of one that is all identity.
-            shape = self.shape[1:]
+            shape = self.shape[:axis] + self.shape[axis + 1 :]
             is_empty = self.tile.elementwise("eq", index, self.tile.full(self._no_index, shape, self._index))
             return self.tile.cast(self.tile.select(is_empty, self.tile.full(0, shape, self._index), index), out)
-        return self.tile.cast(self.tile.reduce(carried[0], self.lower.kind, 0), out)
+        return self.round(self.tile.reduce(carried[0], self.lower.kind, axis))
+
+    def combine(self, first: SSAValue, second: SSAValue) -> SSAValue:
+        """Two accumulators as one."""
+        return self.tile.elementwise(_JOIN[self.lower.kind], first, second)
+
+    def round(self, total: SSAValue) -> SSAValue:
+        """A total in the dtype of the result."""
+        return self.tile.cast(total, self.body.types[self.record.results[0]].dtype)
 
 
 # Copies of whole tiles: TMA and cp.async go along single dims of memory, so buffers have as few as serve.

@@ -153,6 +153,8 @@ class Request:
     """The reduced axes of a row group."""
     library: KernelLibrary | None = None
     """Where kernels of library ops come from."""
+    temporaries: tuple[TensorType, ...] = ()
+    """Memory between the kernels of a group: arguments behind inputs and outputs."""
 
     @property
     def sizes(self) -> list[str]:
@@ -161,8 +163,8 @@ class Request:
 
     @property
     def arguments(self) -> list[TensorType]:
-        """Inputs, then outputs."""
-        return [self.body.types[value] for value in (*self.body.inputs, *self.body.outputs)]
+        """Inputs, then outputs, then temporaries."""
+        return [*(self.body.types[value] for value in (*self.body.inputs, *self.body.outputs)), *self.temporaries]
 
     @property
     def writes(self) -> list[int]:
@@ -172,9 +174,11 @@ class Request:
     def choose(self, knob: str, candidates: Sequence[Any], **context: object) -> Any:
         return self.chooser.choose(f"{knob}@{self.name}", candidates, {"machine": self.machine, **context}).value
 
-    def builder(self, grid: Sequence[Dim], kind: str, flat: bool) -> TileBuilder:
+    def builder(self, grid: Sequence[Dim], kind: str, flat: bool, writes: Sequence[int] | None = None) -> TileBuilder:
+        """A builder of the kernel, which writes all outputs where it is not said what."""
         types = [TensorType.of([t.size], t.dtype) if flat else t for t in self.arguments]
-        return TileBuilder(self.name, types, symbols=self.sizes, grid=grid, writes=self.writes, kind=kind)
+        written = self.writes if writes is None else writes
+        return TileBuilder(self.name, types, symbols=self.sizes, grid=grid, writes=written, kind=kind)
 
 
 def size_names(body: Tape) -> list[str]:

@@ -108,6 +108,7 @@ class HostBuilder:
             self.values[result] = self.values[fuse.operands[fuse.in_place]] if is_old else self._buffer_for(result)
         buffers = [self.values[value] for value in (*fuse.operands, *fuse.results)]
         sizes = dict(fuse.sizes)
+        buffers += self._temporaries(fuse, len(buffers), {name: Dim.of(size) for name, size in sizes.items()})
         for number, name in enumerate(fuse.kernels):
             kernel = self.kernels[name]
             values = {
@@ -118,6 +119,13 @@ class HostBuilder:
                 **{name: fuse.value(name) if number == 0 else ZERO for name in ("flops", "bytes", "time")},
             }
             self.emit("call", buffers, values, like=fuse)
+
+    def _temporaries(self, fuse: tsched.FuseOp, known: int, sizes: Mapping[str, Dim]) -> list[SSAValue]:
+        """Buffers for what a group's kernels take behind its inputs and outputs."""
+        kernel = self.kernels[fuse.kernels[0]] if fuse.kernels else None
+        arguments = [] if kernel is None else kernel.regions[0].block.args[known:]
+        types = [argument.type.data for argument in arguments if isinstance(argument.type, BufferAttr)]
+        return [self.allocate(type.substitute(sizes)) for type in types]
 
     def _tile(self, op: tsched.TileOp) -> None:
         self.emit("tile", [self.values[op.group]], op.values())

@@ -1,354 +1,76 @@
-"""Row groups, of reductions over one space: one program a row (or a block of columns), one pass over it per level.
-
-Softmax needs the maximum of a row before the sum of its exponentials, and that before its results: three passes. The
-level of a value is the first pass that can compute it. A pass computes all reductions of its level, in 32 lanes, and
-stores the results of its level; between passes, row values that follow from the reductions are computed once. Cheap
-values are rematerialized in each pass that reads them; an expensive one that a later pass reads is kept in scratch.
-
-Reducing rows (axis 0 of a matrix) would read one element of each cache line. There a program has a vector of columns as
-its lanes; and on a CPU, where there is one pass, a whole strip of columns, whose accumulators wait in scratch while the
-rows go by (`ColumnKernel`). The lanes of a reduction are the same 32 in all of them, and so are the bits.
-"""
+"""Row groups, of reductions over one space: one program a row (or a block of columns), one pass over it per level."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import SSAValue
-
-from tessera.ir.base.index_maps import IndexMap, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, Reducer, producers, spec_of
-from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
+from tessera.ir.schedule.emit.columns import ColumnKernel
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.emit.request import Request
+from tessera.ir.schedule.emit.rows import RowKernel, plan_passes
+from tessera.ir.schedule.emit.runs import RUNS, RunGroup
+from tessera.ir.schedule.emit.short_rows import ShortRowKernel
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import Program, RowSpace, check_shapes, row_reads, row_space
-from tessera.ir.tile.facets import Pointwise, Reduction
-from tessera.ir.tile.language import TileBuilder, TileRegion
-from tessera.types.dim import Dim, minimum, product
-from tessera.types.shape import ZERO
+from tessera.ir.tile.facets import Reduction
+from tessera.types.dim import Dim, product
+from tessera.types.machine import Machine
+from tessera.types.numerics import LEAF
 
 if TYPE_CHECKING:
     from tessera.ir.schedule.grouping import Group, Groups
 
-LANES = 32
-"""Lanes of a reduction: see docs/guide/numerics.md. Part of what a program means, never tuned."""
 
-WIDE = 128
-"""Lanes of a pass of min and max alone, whose result no order changes: more independent chains hide latency."""
-
-_UNORDERED = ("max", "min", "any", "all")
-
-
-@dataclass
-class Plan:
-    """Which pass computes what: `stage` of full values, `ready` of row values (the first pass that may use them)."""
-
-    stage: dict[int, int] = field(default_factory=dict[int, int])
-    ready: dict[int, int] = field(default_factory=dict[int, int])
-    reductions: list[Record] = field(default_factory=list[Record])
-    kept: list[int] = field(default_factory=list[int])
-
-    def level(self, value: int) -> int:
-        return self.ready.get(value, self.stage.get(value, 0))
-
-    @property
-    def passes(self) -> int:
-        return 1 + max([0, *self.stage.values()])
+def choose_runs(request: Request, kernel: RowKernel) -> int:
+    """Leaves of a run that a program has, or 0 where it has whole rows."""
+    if kernel.extent.value is not None and kernel.extent.value <= LEAF:
+        return 0
+    kinds = {spec_of(record).lower.kind for record in kernel.plan.reductions if not kernel.is_ordered(record)}
+    context = {
+        "extent": kernel.extent,
+        "programs": product(kernel.walk.extents).ceildiv(kernel.width),
+        "width": kernel.width,
+        "is_shared": kinds <= {"max", "min"},
+    }
+    return request.choose("row.runs", RUNS, **context)
 
 
-def plan_passes(body: Tape, space: RowSpace) -> Plan:
-    """Levels of all values, and those to keep between passes."""
-    plan = Plan()
-    expensive: set[int] = set()
-    for record in body.records:
-        lower = spec_of(record).lower
-        level = max((plan.level(operand) for operand in record.operands), default=0)
-        if isinstance(lower, Reduction):
-            plan.reductions.append(record)
-            plan.stage[record.results[0]] = level
-            plan.ready[record.results[0]] = level + 1
-            continue
-        for result in record.results:
-            if space.is_row(result):
-                plan.ready[result] = level
-            else:
-                plan.stage[result] = level
-                if isinstance(lower, Pointwise) and (lower.expensive or lower.flops > 4):
-                    expensive.add(result)
-    for record in body.records:
-        for operand in record.operands:
-            later = plan.stage.get(record.results[0], 0) > plan.stage.get(operand, 0)
-            if operand in expensive and later and operand not in plan.kept and not space.is_row(record.results[0]):
-                plan.kept.append(operand)
-    return plan
+_ALONE, _ALONE_BY_COLUMNS = 1 << 16, 1 << 14
+"""Elements that one program of a GPU reduces sooner than two kernels would."""
+_CORES = 1 << 18
+"""Elements from which on cores of a CPU share a row."""
+_WARPS = 16
+"""Warps of a block, which share a row by leaves where they can."""
+_MOST = 64
+"""Leaves that such a block has in registers: rows of more would be one warp's."""
 
 
-class RowKernel:
-    """The emission of one row kernel."""
+def row_runs(candidates: Sequence[Any], context: Mapping[str, Any]) -> int:
+    """Runs as long as all of a GPU is busy with, where rows are too few for it or too long for a block.
 
-    def __init__(self, request: Request, space: RowSpace) -> None:
-        self.request, self.space, self.body = request, space, request.body
-        self.plan = plan_passes(self.body, space)
-        self.makers = producers(self.body)
-        rank = len(space.shape)
-        self.parallel = [axis for axis in range(rank) if axis not in space.axes]
-        self.by_columns = bool(self.parallel) and rank - 1 not in space.axes
-        self.extent = product(space.shape[axis] for axis in space.axes)
-        self.walk, self.flat = self._walk_of()
-        self.width = request.machine.lanes if self.by_columns else 1
-
-    def _walk_of(self) -> tuple[Walk, bool]:
-        """The parallel dims, joined as far as the accesses allow."""
-        space = self.space
-        names = [f"_d{axis}" for axis in range(len(space.shape))]
-        full = tuple(Dim.symbol(name) for name in names)
-        leaves = Leaves(self.body, self.body.inputs)
-        for record in self.body.records:
-            if isinstance(spec_of(record).lower, Reduction):
-                leaves.stops.add(record.results[0])
-        for reduction in self.plan.reductions:
-            leaves.visit(reduction.operands[0], full)
-        for output in self.body.outputs:
-            at = space.at(output, full)
-            leaves.visit(output, at)
-            leaves.addresses.append(linear(at, self.body.types[output].shape))
-        for value in self.plan.ready:
-            leaves.visit(value, space.at(value, full))
-        chosen = [names[axis] for axis in self.parallel]
-        extents = [space.shape[axis] for axis in self.parallel]
-        walk = walk_over(chosen, extents, leaves.addresses, leaves.numbers)
-        return walk, len(walk.groups) < len(chosen) or len(space.axes) > 1
-
-    def emit(self) -> SpecOp:
-        extents = list(self.walk.extents)
-        if self.by_columns:
-            extents[-1] = extents[-1].ceildiv(self.width)
-        self.tile: TileBuilder = self.request.builder(extents or [Dim.constant(1)], "row", self.flat)
-        tile = self.tile
-        coords = {name: tile.program_id(axis) for axis, name in enumerate(self.walk.names)}
-        self.row_region = TileRegion(coords)
-        if self.by_columns:
-            last = self.walk.names[-1]
-            coords = {**coords, last: tile.index(Dim.symbol(last) * self.width, coords)}
-            self.row_region = TileRegion(coords, (last,), (self.width,), {last: self.walk.extents[-1]})
-        inputs, self.outputs = buffers_of(self.body, tile)
-        self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
-        self.scratch = {
-            value: tile.scratch([self.extent, self.width], self.body.types[value].dtype) for value in self.plan.kept
-        }
-        self.zero, self.end = tile.index(0), tile.index(self.extent)
-        for level in range(self.plan.passes + 1):
-            self._row_values(level)
-            self._pass(level)
-        return tile.finish()
-
-    def at_full(self) -> IndexMap:
-        """The coordinates of every dim of the space in a pass."""
-        found: list[Dim] = [ZERO] * len(self.space.shape)
-        for axis, expr in zip(self.parallel, self.walk.at(), strict=True):
-            found[axis] = expr
-        parts = delinear(Dim.symbol("_r"), [self.space.shape[axis] for axis in self.space.axes])
-        for axis, expr in zip(self.space.axes, parts, strict=True):
-            found[axis] = expr
-        return tuple(found)
-
-    def _row_values(self, level: int) -> None:
-        """Compute, and store where they are results, the row values that are ready before pass `level`."""
-        for value, ready in self.plan.ready.items():
-            if ready != level:
-                continue
-            at = self.space.at(value, self.at_full())
-            if value not in self.evaluator.ready:
-                made = self.evaluator.value(value, at, self.row_region)
-                self.evaluator.ready[value] = (made, self.row_region.axes)
-            self._store(value, at, self.row_region)
-
-    def _store(self, value: int, at: IndexMap, region: TileRegion) -> None:
-        for output, buffer in zip(self.body.outputs, self.outputs, strict=True):
-            if output == value:
-                where = (linear(at, self.body.types[value].shape),) if self.flat else at
-                self.tile.span = self.evaluator.span_of(value)
-                self.tile.store(self.evaluator.value(value, at, region), buffer, where, region)
-
-    def _pass(self, level: int) -> None:
-        reductions = [record for record in self.plan.reductions if self.plan.stage[record.results[0]] == level]
-        stored = [v for v in self.body.outputs if self.plan.stage.get(v) == level and v not in self.plan.ready]
-        kept = [value for value in self.plan.kept if self.plan.stage[value] == level]
-        if not reductions and not stored and not kept:
-            return
-        unordered = all(spec_of(record).lower.kind in _UNORDERED for record in reductions)
-        is_wide = unordered and not stored and not kept and not self.by_columns and not self.request.machine.is_gpu
-        lanes = WIDE if is_wide else LANES
-        reducers = [
-            Reducer(self.tile, record, self.body, spec_of(record).lower, (lanes, *self.row_region.sizes))
-            for record in reductions
-        ]
-        starts = [tile for reducer in reducers for tile in reducer.start()]
-
-        def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            with self.evaluator.scope():
-                return self._step(level, reducers, stored, kept, carried, self._lanes_at(index, lanes))
-
-        ends = self.tile.loop(self.zero, self.end, lanes, step, starts)
-        self._join(reducers, ends)
-
-    def _lanes_at(self, row: SSAValue, lanes: int) -> TileRegion:
-        """The region of so many elements along the reduced dim, from `row` on."""
-        region = self.row_region
-        bounds = {"_r": self.extent, **region.bounds}
-        return TileRegion({**region.coords, "_r": row}, ("_r", *region.axes), (lanes, *region.sizes), bounds)
-
-    def _join(self, reducers: list[Reducer], ends: list[SSAValue]) -> None:
-        """Reduce the lanes of all reductions."""
-        for reducer in reducers:
-            parts, ends = ends[: reducer.width], ends[reducer.width :]
-            self.evaluator.ready[reducer.record.results[0]] = (reducer.finish(parts), self.row_region.axes)
-
-    def _step(
-        self,
-        level: int,
-        reducers: list[Reducer],
-        stored: list[int],
-        kept: list[int],
-        carried: list[SSAValue],
-        region: TileRegion,
-    ) -> list[SSAValue]:
-        full = self.at_full()
-        r_map, own = self._locate_in_scratch(region)
-        self.evaluator.ready.update(
-            {
-                value: (self.tile.load(self.scratch[value], r_map, own), region.axes)
-                for value in self.plan.kept
-                if self.plan.stage[value] < level
-            }
-        )
-        results: list[SSAValue] = []
-        for reducer in reducers:
-            parts, carried = carried[: reducer.width], carried[reducer.width :]
-            operand = self.evaluator.compute(reducer.record.operands[0], full, region)
-            results += reducer.step(parts, operand, region)
-        for value in kept:
-            self.tile.store(self.evaluator.value(value, full, region), self.scratch[value], r_map, own)
-        for value in dict.fromkeys(stored):
-            self._store(value, full, region)
-        for value in self.plan.kept:
-            if self.plan.stage[value] < level:
-                del self.evaluator.ready[value]
-        return results
-
-    def _locate_in_scratch(self, region: TileRegion) -> tuple[IndexMap, TileRegion]:
-        """The index of the lanes of a step in scratch: all columns of the program, or the one there is."""
-        if not self.by_columns:
-            return (Dim.symbol("_r"), ZERO), region
-        coords = {"_r": region.coords["_r"], "_c": self.zero}
-        own = TileRegion(coords, ("_r", "_c"), region.sizes, {"_r": self.extent})
-        return (Dim.symbol("_r"), Dim.symbol("_c")), own
-
-
-_STRIPS = (8, 4, 16, 2, 1)
-"""Vectors of columns that a strip has, the best first."""
-
-_MOST_FLOPS = 16
-"""Operations of a body that is repeated for each of a step's lanes."""
-
-
-class ColumnKernel(RowKernel):
-    """The emission of one kernel in strips of columns."""
-
-    tile: TileBuilder
-    programs: dict[str, SSAValue]
-    own_region: TileRegion
-    """The region of the lanes of the current columns in the accumulators."""
-
-    @property
-    def rows(self) -> int:
-        """Rows of a step: its code is repeated for each, and a long one gains nothing from it, so takes one."""
-        lowers = (spec_of(record).lower for record in self.body.records)
-        flops = sum(lower.flops for lower in lowers if isinstance(lower, Pointwise))
-        return LANES if flops <= _MOST_FLOPS else 1
-
-    @property
-    def fits(self) -> bool:
-        """Whether there is one pass, with reductions, over columns that may be more than a vector's."""
-        plan = self.plan
-        is_plain = plan.passes == 1 and not plan.kept and all(level == 1 for level in plan.ready.values())
-        columns = self.walk.extents[-1].value if self.walk.extents else 0
-        is_wide = columns is None or columns > self.width
-        return self.by_columns and not self.request.machine.is_gpu and is_plain and is_wide and bool(plan.reductions)
-
-    def emit(self) -> SpecOp:
-        candidates = [times * self.width for times in _STRIPS]
-        strip = self.request.choose("row.columns", candidates, extent=self.walk.extents[-1])
-        *outer, columns = self.walk.extents
-        self.tile = tile = self.request.builder([*outer, columns.ceildiv(strip)], "row", self.flat)
-        self.programs = {name: tile.program_id(axis) for axis, name in enumerate(self.walk.names)}
-        self.start = Dim.symbol(self.walk.names[-1]) * strip
-        self.first = tile.index(self.start, self.programs)
-        self.past = tile.index(minimum(columns, self.start + strip), self.programs)
-        inputs, self.outputs = buffers_of(self.body, tile)
-        self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
-        self.zero, self.end = tile.index(0), tile.index(self.extent)
-        shape = (LANES, self.width)
-        self.reducers = [
-            Reducer(tile, record, self.body, spec_of(record).lower, shape) for record in self.plan.reductions
-        ]
-        # A vector more than there are columns, so that the last step of a strip stays inside.
-        self.accumulators = [
-            tile.scratch([LANES, strip + self.width], dtype) for reducer in self.reducers for dtype in reducer.dtypes
-        ]
-        self._over_columns(lambda: self._store_lanes([start for reducer in self.reducers for start in reducer.start()]))
-        tile.loop(self.zero, self.end, self.rows, self._rows)
-        self._over_columns(self._finish)
-        return tile.finish()
-
-    def _over_columns(self, body: Callable[[], None]) -> None:
-        """Loop over the vectors of columns of the strip; in `body`, `row_place` and `own_place` are those of one."""
-        tile, name = self.tile, self.walk.names[-1]
-
-        def step(column: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            coords = {**self.programs, name: column}
-            self.row_region = TileRegion(coords, (name,), (self.width,), {name: self.walk.extents[-1]})
-            inside = tile.index(Dim.symbol("_c") - self.start, {"_c": column, name: self.programs[name]})
-            self.own_region = TileRegion({"_k": self.zero, "_c": inside}, ("_k", "_c"), (LANES, self.width))
-            with self.evaluator.scope():
-                body()
-            return carried
-
-        tile.loop(self.first, self.past, self.width, step)
-
-    def _store_lanes(self, carried: list[SSAValue]) -> None:
-        at = (Dim.symbol("_k"), Dim.symbol("_c"))
-        for value, buffer in zip(carried, self.accumulators, strict=True):
-            self.tile.store(value, buffer, at, self.own_region)
-
-    def _load_lanes(self) -> list[SSAValue]:
-        at = (Dim.symbol("_k"), Dim.symbol("_c"))
-        return [self.tile.load(buffer, at, self.own_region) for buffer in self.accumulators]
-
-    def _rows(self, row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        """Accumulate one step of rows into their lanes of all columns."""
-        rows, stored = self.rows, [value for value in self.body.outputs if value not in self.plan.ready]
-        lane = row if rows == LANES else self.tile.index(Dim.symbol("_r") % LANES, {"_r": row})
-
-        def body() -> None:
-            if rows != LANES:
-                coords = {**self.own_region.coords, "_k": lane}
-                self.own_region = TileRegion(coords, self.own_region.axes, (rows, self.width))
-            region = self._lanes_at(row, rows)
-            self._store_lanes(self._step(0, self.reducers, stored, [], self._load_lanes(), region))
-
-        self._over_columns(body)
-        return carried
-
-    def _finish(self) -> None:
-        """Reduce the lanes, and store what follows from them."""
-        self._join(self.reducers, self._load_lanes())
-        self._row_values(1)
-        for value in self.plan.ready:
-            self.evaluator.ready.pop(value, None)
+    Cores of a CPU share rows that are fewer than they may be.
+    """
+    machine: Machine = context["machine"]
+    extent, programs, width = context["extent"].value, context["programs"].value, context["width"]
+    if not machine.is_gpu:
+        is_long = extent is not None and extent * width > _CORES
+        return candidates[-1] if is_long and programs is not None and programs <= 4 else 0
+    if extent is None:
+        return 0 if programs is None or programs >= machine.blocks else candidates[-1] if width == 1 else 8
+    leaves = -(-extent // LEAF)
+    is_long = width == 1 and (leaves > _MOST or not context["is_shared"])
+    if extent * width <= (_ALONE if width == 1 else _ALONE_BY_COLUMNS) or (programs is None and not is_long):
+        return 0
+    wanted = 4 * machine.blocks * (1 if context["is_shared"] or width > 1 else _WARPS)
+    if not is_long and (programs or 1) >= machine.blocks:
+        return 0
+    if (programs or 1) >= wanted and leaves <= _MOST:
+        return 0
+    each = leaves * (programs or 1) // wanted
+    return max(run for run in candidates if run <= max(each, 1 if width > 1 else 4))
 
 
 class RowKind(KernelKind):
@@ -357,6 +79,7 @@ class RowKind(KernelKind):
     name = "row"
     facets = (Reduction,)
     merges = has_axes = True
+    models = {"row.runs": ("static model", row_runs)}
 
     def shape(self, program: Program, record: Record) -> tuple[Dim, ...]:
         return program.type(record.operands[0]).shape
@@ -389,7 +112,11 @@ class RowKind(KernelKind):
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
         space = row_space(request.body, request.axes)
+        if (short := ShortRowKernel(request, space)).fits:
+            return [short.emit()]
         columns = ColumnKernel(request, space)
+        if (leaves := choose_runs(request, columns)) > 0:
+            return RunGroup(request, space, leaves).emit()
         return [columns.emit() if columns.fits else RowKernel(request, space).emit()]
 
 

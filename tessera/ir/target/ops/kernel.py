@@ -51,11 +51,13 @@ _BODIES: tuple[tuple[str, ...], ...] = ((), ("ttarget.programs",), ("ttarget.gem
 _READ: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("ttarget.load", "ttarget.fetch"), (0,)),
     **dict.fromkeys(("ttarget.gemm", "ttarget.block_dot", "ttarget.sort"), (0, 1)),
+    "ttarget.tree": (0,),
 }
 _WRITTEN: Mapping[str, tuple[int, ...]] = {
     "ttarget.store": (1,),
     "ttarget.block_dot": (2, 3),
     "ttarget.sort": (0, 1, 2, 3),
+    "ttarget.tree": (0,),
 }
 """Operands whose memory ops read and write, whatever else they do."""
 
@@ -115,9 +117,9 @@ def _check_threads(op: SpecOp) -> None:
     if threads not in (0, 1) and (threads % WARP or not WARP <= threads <= MAX_THREADS):
         op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
     warps = op.value("warps_per_row")
-    if warps and (threads != WARP or warps not in ROW_WARPS):
+    if warps and (threads != WARP or not 2 <= warps <= ROW_WARPS[-1]):
         op.fail(
-            f"loops are shared by {', '.join(map(str, ROW_WARPS))} warps, of programs that have one each, "
+            f"loops are shared by 2 to {ROW_WARPS[-1]} warps, of programs that have one each, "
             f"got {warps} warps and programs of {threads} threads"
         )
     registers, shared = op.value("max_registers"), op.value("max_shared")

@@ -24,6 +24,11 @@ def _check_sort(op: SpecOp) -> None:
         op.fail("`ttile.sort` works in the memory of one worker", "give it private scratch")
 
 
+def _check_tree(op: SpecOp) -> None:
+    if is_shared(op.operands[0]):
+        op.fail("`ttile.tree` works in the memory of one worker", "give it private scratch")
+
+
 def _check_dot(op: SpecOp) -> None:
     """What was chosen for a dot is an instruction that there is, and divides it."""
     check_waits(op)
@@ -60,7 +65,7 @@ OPS = BlockOps(
     "ttile",
     TileAttr,
     "tile",
-    {"elementwise": _check_elementwise, "sort": _check_sort, "dot": _check_dot},
+    {"elementwise": _check_elementwise, "sort": _check_sort, "tree": _check_tree, "dot": _check_dot},
     modes=MODES[:3],
 )
 

@@ -1,0 +1,357 @@
+"""Rows that several warps share, divided by the leaves of reductions: each warp has some leaves and keeps them.
+
+A leaf is summed by itself, whoever does it, so that a row is shared without a word until its leaves are joined. Warp
+`w` of `W` has leaves `w`, `w + W`, ...; what the last round lacks is beyond the row, where loads give what changes
+nothing. A loop then is, by what its iterations carry: nothing, and every warp does its own; or minima and maxima, which
+all warps exchange. A tree reads what warps have put into shared memory, and every warp joins all of it. Everything
+outside of loops is done by all warps alike, and stored by the first.
+
+Where the width of a row is known, a block is one group of warps, and has one row. Where it is symbolic, it decides at
+run time how many of a block's warps are a group, and groups go through the rows one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx import values
+from tessera.backends.nvptx.layout import Tile
+from tessera.backends.nvptx.row_plan import LEAVES, run_length
+from tessera.backends.nvptx.row_prefetch import row_width
+from tessera.backends.nvptx.text import WARP, barrier, shuffle, special
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import shaped_type
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
+from tessera.ir.target.typed_ops import ElementwiseOp, IndexOp, LoopOp, ProgramsOp, StoreOp, TailOp, TreeOp
+from tessera.types.dtype import DType
+from tessera.types.numerics import LEAF
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.emit import Emitter
+
+_SLOT = 8
+"""Bytes of one exchanged element, of any dtype."""
+
+
+_JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+"""Functions that join leaves."""
+
+
+class LeafRows:
+    """The programs of a kernel whose rows warps share by leaves, written."""
+
+    def __init__(self, emitter: Emitter, warp: Value) -> None:
+        self.emitter, self.warp, self.warps = emitter, warp, emitter.warps_per_row
+        self.inside = False
+        """Whether what is written is of a leaf, and so of one warp."""
+        self.done: set[SpecOp] = set()
+        """Tails that were written with their loops."""
+        self.totals: dict[SSAValue, Value] = {}
+        """What trees have made of lines."""
+        self.starts: dict[int, Value] = {}
+        self.width = row_width(emitter.kernel)
+        self.is_symbolic = self.width.value is None
+        self.first: Index = 0
+        """The first warp of the group in its block."""
+        self.group: Index = self.warps
+        """Warps of the group."""
+        self.own: Value = warp
+        """The number of this warp in its group."""
+        self.has_leaf: Value | None = None
+        """Whether this warp has the leaf that is written, where it may have none."""
+        self.lines = {op.lines for op in emitter.kernel.walk() if isinstance(op, TreeOp)}
+        self.slots: dict[Any, int] = {}
+        start = emitter.shared_bytes
+        for op in emitter.kernel.walk():
+            if isinstance(op, LoopOp) and op.results:
+                self.slots[op] = start
+                start += _SLOT * self.warps * len(op.results)
+        for lines in self.lines if self.is_symbolic else ():
+            emitter.held.pop(lines, None)
+            self.slots[lines] = start
+            start += _SLOT * self.warps
+        emitter.prefetch_bytes = start - emitter.shared_bytes
+
+    def write(self, op: ProgramsOp, grid: Sequence[Value], total: Index) -> None:
+        """A row to a block, or rows to each group of its warps."""
+        emitter, f = self.emitter, self.emitter.f
+        block = f.cast("zext", special(f, "ctaid.x"), "i64")
+        if not self.is_symbolic:
+            emitter.program(op, grid, block)
+            return
+        leaves, group, size = f.ceil_div(dim_value(f, self.width, emitter.env), LEAF), f.index(1), 1
+        while size < self.warps:
+            group = f.select(f.icmp("sgt", leaves, size), f.index(2 * size), group)
+            size *= 2
+        number = f.udiv(self.warp, group)
+        self.group, self.first = group, f.mul(number, group)
+        self.own = f.sub(self.warp, self.first)
+        base = emitter.module.shared_base()
+        for lines in self.lines:
+            at = f.add(f.mul(self.first, bytes_of(values.memory_type(shaped_type(lines).dtype))), self.slots[lines])
+            emitter.buffers[lines] = f.gep(base, at, "i8")
+        groups = f.udiv(f.index(self.warps), group)
+        step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), groups)
+        emitter.at_start = dict(emitter.known)
+
+        def write_row(row: Value) -> None:
+            emitter.known, self.starts, self.totals = dict(emitter.at_start), {}, {}
+            emitter.program(op, grid, row)
+            self.synchronize()
+
+        f.loop(f.add(f.mul(block, groups), number), total, step, write_row)
+
+    def synchronize(self) -> None:
+        """All warps of the group wait for each other."""
+        f = self.emitter.f
+        if not self.is_symbolic:
+            barrier(f)
+            return
+        numbers = [f.cast("trunc", f.index(one), "i32") for one in (self.first, f.mul(self.group, WARP))]
+        f.call("llvm.nvvm.barrier.cta.sync.aligned.count", numbers)
+
+    def start_of(self, turn: int, low: Index = 0) -> Value:
+        """The first element of this warp's leaf in a round."""
+        if turn not in self.starts:
+            f = self.emitter.f
+            self.starts[turn] = f.add(f.mul(f.add(self.own, f.mul(self.group, turn)), LEAF), low)
+        return self.starts[turn]
+
+    def loop(self, op: LoopOp, carried: list[Value]) -> None:
+        """A loop over leaves, with its tail."""
+        emitter = self.emitter
+        end = emitter.indices[op.high]
+        tail = op.next_op if isinstance(op.next_op, TailOp) else None
+        self.inside = True
+        if run_length(op.low):
+            carried = self._run(op, tail, end, carried)
+        elif isinstance(end, int):
+            turns = end // LEAF // self.warps
+            for turn in range(turns):
+                carried = emitter.iterate(op, [self.start_of(turn)], carried)
+            if end // LEAF % self.warps or tail is not None:
+                has_whole = end // LEAF % self.warps > 0
+                carried = self._last_turn(op, tail, self.start_of(turns), end, carried, has_whole)
+        else:
+            for turn in range(LEAVES.of(emitter.kernel)):
+                carried = self._last_turn(op, tail, self.start_of(turn), end, carried)
+        self.inside = False
+        if carried:
+            carried = self._exchange(op, carried)
+        emitter.bind(op.results, carried)
+        if tail is not None:
+            emitter.bind(tail.results, carried)
+            self.done.add(tail)
+
+    def _run(self, op: LoopOp, tail: TailOp | None, end: Index, carried: list[Value]) -> list[Value]:
+        """A run of leaves, as many for every warp; the last of a row may end before."""
+        emitter, f = self.emitter, self.emitter.f
+        low = emitter.indices[op.low]
+        starts = [self.start_of(turn, low) for turn in range(LEAVES.of(emitter.kernel))]
+
+        def write_whole() -> list[Value]:
+            found = carried
+            for first in starts:
+                found = emitter.iterate(op, [first], found)
+            return found
+
+        def write_last() -> list[Value]:
+            found = carried
+            for first in starts:
+                found = self._last_turn(op, tail, first, end, found)
+            return found
+
+        def write_alone(write: Callable[[], list[Value]]) -> list[Value]:
+            known, memo = dict(emitter.known), dict(emitter.memo)
+            found = write()
+            emitter.known, emitter.memo = known, memo
+            return found
+
+        assert isinstance(op.low.owner, IndexOp)
+        assert isinstance(op.high.owner, IndexOp)
+        if (op.high.owner.expr - op.low.owner.expr).value is not None:
+            return write_whole()
+        is_whole = f.icmp("sge", f.sub(end, low), run_length(op.low))
+        return f.if_(is_whole, lambda: write_alone(write_whole), lambda: write_alone(write_last))
+
+    def _last_turn(
+        self,
+        op: LoopOp,
+        tail: TailOp | None,
+        first: Value,
+        end: Index,
+        carried: list[Value],
+        has_whole: bool = True,
+    ) -> list[Value]:
+        """Leaves that some warps have: whole ones, the last of the row, or none, which is one beyond its end."""
+        emitter, f = self.emitter, self.emitter.f
+        is_whole = f.icmp("sle", f.add(first, LEAF), end)
+        if tail is None:
+            return self._either(is_whole, op, None, first, carried)
+        self.has_leaf = f.icmp("slt", first, end)
+        if has_whole:
+            carried = self._either(is_whole, op, tail, first, carried)
+        else:
+            carried = emitter.iterate(tail, [first], carried)
+        self.has_leaf = None
+        return carried
+
+    def _either(
+        self, condition: Value, op: LoopOp, other: TailOp | None, first: Value, carried: list[Value]
+    ) -> list[Value]:
+        """One body or the other; what is loaded and kept in either is known behind both, as the same registers."""
+        emitter, f = self.emitter, self.emitter.f
+        made: list[list[tuple[dict[Any, Tile], Any, Tile]]] = []
+
+        def write(body: LoopOp | TailOp | None) -> list[Value]:
+            known = dict(emitter.known)
+            stores = [emitter.memo, *(held.tiles for held in emitter.held.values())]
+            before = [dict(store) for store in stores]
+            ends = carried if body is None else emitter.iterate(body, [first], carried)
+            new = [
+                (store, key, tile)
+                for store, known in zip(stores, before, strict=True)
+                for key, tile in store.items()
+                if key not in known
+            ]
+            for store, key, _ in new:
+                del store[key]
+            made.append(new)
+            emitter.known = known
+            return [*ends, *(value for _, _, tile in new for value in emitter.registers(tile))]
+
+        def write_other() -> list[Value]:
+            if other is not None:
+                return write(other)
+            kept = [value for _, _, tile in made[0] for value in emitter.registers(tile)]
+            return [*carried, *(Value(value.type, "zeroinitializer") for value in kept)]
+
+        # Indices in front of both, so that loads of other loops are found to be at the same.
+        for body in (op, *([] if other is None else [other])):
+            emitter.indices[body.body.block.args[0]] = first
+            for part in body.body.block.ops:
+                if isinstance(part, IndexOp):
+                    emitter.emit(part)
+        found = f.if_(condition, lambda: write(op), write_other)
+        at = len(carried)
+        for number, (_, _, tile) in enumerate(made[0]):
+            merged = Tile(tile.layout, tile.dtype, found[at : at + len(tile.registers)])
+            at += len(tile.registers)
+            for new in made:
+                store, key, _ = new[number]
+                store[key] = merged
+        return found[: len(carried)]
+
+    def tail(self, op: SpecOp, write: Callable[[], None]) -> None:
+        """A tail, unless it was written with its loop."""
+        if op not in self.done:
+            write()
+
+    def store(self, op: StoreOp, write: Callable[[], None]) -> None:
+        """A store: of a leaf by its warp, of a row by the first."""
+        f = self.emitter.f
+        if self.inside and self.has_leaf is not None and op.buffer in self.lines:
+            f.if_(self.has_leaf, write)
+        elif self.inside:
+            write()
+        else:
+            f.if_(f.icmp("eq", self.own, 0), write)
+
+    def _exchange(self, op: LoopOp, carried: list[Value]) -> list[Value]:
+        """Minima and maxima of all lanes of all warps, for each."""
+        emitter, f = self.emitter, self.emitter.f
+        last = op.body.block.last_op
+        assert last is not None
+        joins = [value.owner for value in last.operands]
+        found: list[Value] = []
+        at, base = 0, emitter.module.shared_base()
+        parts: list[tuple[str, DType, Value, int]] = []
+        for number, (join, result) in enumerate(zip(joins, op.results, strict=True)):
+            assert isinstance(join, ElementwiseOp), "warps exchange minima and maxima"
+            layout, dtype = emitter.layout(result)
+            own = carried[at : at + layout.registers]
+            at += layout.registers
+            value = values.minmax(f, join.fn, dtype, own, None)
+            for lanes in (16, 8, 4, 2, 1):
+                value = values.compute(f, join.fn, [value, shuffle(f, value, "bfly", lanes)], dtype)
+            start = self.slots[op] + number * _SLOT * self.warps
+            kept = values.to_memory(f, value, dtype)
+            f.store(kept, f.gep(base, f.add(f.mul(self.warp, _SLOT), start), "i8"), align=bytes_of(kept.type))
+            parts.append((join.fn, dtype, value, start))
+        self.synchronize()
+        # A group of fewer warps reads its last one several times, which a minimum does not mind.
+        last = f.sub(f.add(self.first, self.group), 1)
+        warps = [f.smin(f.add(self.first, warp), last) for warp in range(self.warps)]
+        for (fn, dtype, _, start), result in zip(parts, op.results, strict=True):
+            element = values.memory_type(dtype)
+            each = [
+                values.from_memory(f, f.load(f.gep(base, f.add(f.mul(warp, _SLOT), start), "i8"), element), dtype)
+                for warp in warps
+            ]
+            while len(each) > 1:
+                pairs = [values.compute(f, fn, [a, b], dtype) for a, b in zip(each[::2], each[1::2], strict=False)]
+                each = [*pairs, *each[len(pairs) * 2 :]]
+            found += each * emitter.layout(result)[0].registers
+        return found
+
+    def tree(self, op: TreeOp, name: str) -> None:
+        """The leaves of all warps joined by every warp: lane `l` has leaf `l`, and exchanges with those further off."""
+        emitter, f = self.emitter, self.emitter.f
+        dtype, count = shaped_type(op.lines).dtype, emitter.indices[op.count]
+        self.synchronize()
+        element, lines = values.memory_type(dtype), emitter.buffers[op.lines]
+        most = count if isinstance(count, int) else self.warps * LEAVES.of(emitter.kernel)
+        rounds: list[Value] = []
+        for first in range(0, most, WARP):
+            left = f.sub(count, first)
+            value = values.from_memory(
+                f, f.load(f.gep(lines, f.smin(f.add(emitter.thread, first), f.sub(count, 1)), element), element), dtype
+            )
+            gap = 1
+            while gap < min(WARP, most - first):
+                other = values.compute(f, name, [value, shuffle(f, value, "bfly", gap)], dtype)
+                # The subtree across begins where the bits below the gap are 0; beyond the last leaf there is none.
+                across = f.op("and", f.op("xor", emitter.thread, f.const_i(gap)), f.const_i(~(gap - 1)))
+                value = f.select(f.icmp("slt", across, left), other, value)
+                gap *= 2
+            rounds.append(shuffle(f, value, "idx", 0))
+        gap = WARP
+        while len(rounds) > 1:
+            pairs = [values.compute(f, name, [a, b], dtype) for a, b in zip(rounds[::2], rounds[1::2], strict=False)]
+            firsts = [f.icmp("slt", (2 * at + 1) * gap, count) for at in range(len(pairs))]
+            pairs = [f.select(is_there, *two) for is_there, *two in zip(firsts, pairs, rounds[::2], strict=False)]
+            rounds, gap = [*pairs, *rounds[len(pairs) * 2 :]], 2 * gap
+        self.totals[op.lines] = rounds[0]
+
+
+def emit_tree(emitter: Emitter, op: TreeOp) -> None:
+    """Lines a gap of 1, 2, 4, ... apart are joined by all threads of a program, with a barrier behind each gap."""
+    name = _JOIN[op.kind]
+    if isinstance(emitter.divided, LeafRows):
+        emitter.divided.tree(op, name)
+        return
+    f, lines = emitter.f, emitter.buffers[op.lines]
+    buffer, count = shaped_type(op.lines), f.index(emitter.indices[op.count])
+    element, width = values.memory_type(buffer.dtype), f.index(dim_value(f, buffer.shape[1], emitter.env))
+
+    def join(state: list[Value]) -> list[Value]:
+        (gap,) = state
+        double = f.mul(gap, 2)
+        pairs = f.udiv(f.add(count, f.sub(gap, 1)), double)
+
+        def join_one(number: Value) -> None:
+            line, column = f.udiv(number, width), f.urem(number, width)
+            first = f.add(f.mul(f.mul(line, double), width), column)
+            places = [f.gep(lines, at, element) for at in (first, f.add(first, f.mul(gap, width)))]
+            both = [values.from_memory(f, f.load(place, element), buffer.dtype) for place in places]
+            joined = values.compute(f, name, both, buffer.dtype)
+            f.store(values.to_memory(f, joined, buffer.dtype), places[0])
+
+        f.loop(emitter.thread, f.mul(pairs, width), emitter.threads, join_one)
+        emitter.wait()
+        return [double]
+
+    f.while_([f.const_i(1)], lambda state: f.icmp("slt", state[0], count), join)
