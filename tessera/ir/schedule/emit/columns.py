@@ -13,8 +13,9 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import Evaluator, Reducer, spec_of
+from tessera.ir.schedule.emit.leaf_pass import FoldPass
 from tessera.ir.schedule.emit.request import buffers_of
-from tessera.ir.schedule.emit.rows import LeafPass, RowKernel
+from tessera.ir.schedule.emit.rows import RowKernel
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, minimum
 
@@ -74,7 +75,7 @@ class ColumnKernel(RowKernel):
         shape = (_CHAINS, self.width)
         reducers = [Reducer(tile, record, self.body, spec_of(record).lower, shape) for record in self.plan.reductions]
         if self.is_ordered(reducers[0].record):
-            LeafPass(self, 0, reducers, self.stored, []).emit()
+            FoldPass(self, 0, reducers, self.stored, []).emit()
         else:
             self._emit_unordered(reducers)
         return tile.finish()

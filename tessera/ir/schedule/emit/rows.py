@@ -21,19 +21,17 @@ from tessera.ir.base.index_maps import IndexMap, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, Reducer, producers, spec_of
+from tessera.ir.schedule.emit.leaf_pass import FOLDS, LIGHT, FoldPass, LeafPass
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.program import RowSpace
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.ir.tile.language import TileBuilder, TileRegion
-from tessera.types.dim import Dim, maximum, minimum, product
+from tessera.types.dim import Dim, maximum, product
 from tessera.types.numerics import LANES, LEAF
 from tessera.types.shape import ZERO
 
 GROUP = 32
 """Lanes that a CPU computes at a time."""
-
-_LIGHT = 4
-"""Operations of a body that is repeated for all lanes of a leaf."""
 
 WIDE = 128
 """Lanes of a pass of min and max alone, whose result no order changes: more independent chains hide latency."""
@@ -44,7 +42,7 @@ LINE, SECTOR, TILE = 128, 8, 2048
 KEPT = 16 << 10
 """Elements of columns that a GPU keeps from one pass to the next."""
 
-_LEAF, _LANE, _LINE, _COLUMN = (Dim.symbol(name) for name in ("_f", "_l", "_k", "_c"))
+_LEAF = Dim.symbol("_f")
 
 
 def cover(size: int) -> int:
@@ -281,7 +279,8 @@ class RowKernel:
         reducers = [Reducer(self.tile, record, self.body, lowers[record.results[0]], ()) for record in reductions]
         is_divided = self.request.machine.is_gpu and (reductions or not self.by_columns)
         if any(map(self.is_ordered, reductions)) or is_divided:
-            LeafPass(self, level, reducers, stored, kept).emit()
+            kind = LeafPass if self.request.machine.is_gpu else FoldPass
+            kind(self, level, reducers, stored, kept).emit()
             return
         # Where the row is wide and nothing is stored, more chains than a store needs vectors.
         is_wide = not stored and not kept and not self.by_columns and not self.request.machine.is_gpu
@@ -308,24 +307,28 @@ class RowKernel:
         is_float = self.body.types[record.results[0]].dtype.is_float
         return is_float and spec_of(record).lower.kind in ("sum", "prod")
 
-    def count_flops(self) -> int:
-        """Operations for an element of the space, about."""
-        lowers = (spec_of(record).lower for record in self.body.records)
+    def count_flops(self, level: int | None = None) -> int:
+        """Operations for an element of the space, about, in one pass or in all."""
+        records = (one for one in self.body.records if level in (None, self.plan.stage.get(one.results[0])))
+        lowers = (spec_of(record).lower for record in records)
         return sum(lower.flops for lower in lowers if isinstance(lower, Pointwise))
 
-    def group_of(self, stored: Sequence[int]) -> int:
-        """Lanes of a leaf that are computed at a time: all where that is little code, else as many as hide latency."""
-        is_light = self.count_flops() <= _LIGHT and not stored
-        if self.by_columns and self.request.machine.is_gpu:
-            return min(LANES, cover(self.extent.value or LANES))
+    def group_of(self, level: int, stored: Sequence[int]) -> int:
+        """Lanes of a leaf that are computed at a time: on a GPU all, on a CPU a vector or two."""
+        if self.request.machine.is_gpu:
+            return min(LANES, cover(self.extent.value or LANES)) if self.by_columns else LANES
         if self.by_columns:
-            return 8 if is_light else 1
-        return LANES if self.request.machine.is_gpu or (is_light and self.extent.value is not None) else GROUP
+            return 1
+        vector = min(FOLDS, self.request.machine.lanes)
+        if stored or self.count_flops(level) > LIGHT:
+            return vector
+        is_short = self.extent.value is not None and self.extent.value <= LANES
+        return FOLDS if is_short else min(FOLDS, 2 * vector)
 
-    def lanes_at(self, row: SSAValue, lanes: int) -> TileRegion:
-        """The region of so many elements along the reduced dim, from `row` on."""
+    def lanes_at(self, row: SSAValue, lanes: int, *, is_whole: bool = False) -> TileRegion:
+        """The region of so many elements along the reduced dim, from `row` on; all are there where it is whole."""
         region = self.row_region
-        bounds = {"_r": self.extent, **region.bounds}
+        bounds = dict(region.bounds) if is_whole else {"_r": self.extent, **region.bounds}
         return TileRegion({**region.coords, "_r": row}, ("_r", *region.axes), (lanes, *region.sizes), bounds)
 
     def join(self, reducers: list[Reducer], ends: list[SSAValue]) -> None:
@@ -371,155 +374,6 @@ class RowKernel:
         if not self.by_columns:
             return (Dim.symbol("_r"), ZERO), region
         coords = {"_r": region.coords["_r"], "_c": self.zero}
-        own = TileRegion(coords, ("_r", "_c"), region.sizes, {"_r": self.extent})
+        bounds = {name: bound for name, bound in region.bounds.items() if name == "_r"}
+        own = TileRegion(coords, ("_r", "_c"), region.sizes, bounds)
         return (Dim.symbol("_r"), Dim.symbol("_c")), own
-
-
-class LeafPass:
-    """A pass with sums, leaf by leaf; `over` runs over the columns of a program, where it has several vectors of them.
-
-    Lanes of a leaf that are computed at a time are one tile, `group` of them: on a GPU all, on a CPU a few, which then
-    wait in a line of scratch. What needs no order goes along in tiles of its own.
-    """
-
-    def __init__(
-        self,
-        kernel: RowKernel,
-        level: int,
-        reducers: Sequence[Reducer],
-        stored: list[int],
-        kept: list[int],
-    ) -> None:
-        self.kernel, self.tile, self.level, self.stored, self.kept = kernel, kernel.tile, level, stored, kept
-        self.group = kernel.group_of(stored)
-        shape = (self.group, *kernel.row_region.sizes)
-        self.sums = [reducer.with_shape(shape) for reducer in reducers if kernel.is_ordered(reducer.record)]
-        self.others = [reducer.with_shape(shape) for reducer in reducers if not kernel.is_ordered(reducer.record)]
-        has_all = self.group >= min(LANES, kernel.extent.value or LANES) and not kernel.is_in_strips
-        self.lines = [] if has_all else [self._scratch(LANES, reducer) for reducer in self.sums]
-        self.is_single = kernel.is_single
-        self.leaves = [] if self.is_single else [self._scratch(kernel.leaves, reducer) for reducer in self.sums]
-
-    def _scratch(self, lines: Dim | int, reducer: Reducer) -> SSAValue:
-        return self.tile.scratch([lines, self.kernel.columns], reducer.dtype)
-
-    def emit(self) -> None:
-        """The pass; the values of all its reductions are then ready."""
-        kernel, tile = self.kernel, self.tile
-        starts = [start for reducer in self.others for start in reducer.start()]
-        if self.is_single:
-            kernel.join(self.others, self._leaf(kernel.low, starts))
-            return
-        if kernel.extent.value is None:
-            # A row of no elements has no leaf, and yet a sum.
-            kernel.over_columns(self._clear)
-        ends = tile.loop(kernel.low, kernel.high, LEAF, self._leaf, starts)
-        for reducer, leaves in zip(self.sums, self.leaves, strict=True):
-            tile.span = reducer.record.span
-            tile.tree(leaves, kernel.count_leaves(), reducer.lower.kind)
-        kernel.over_columns(self._take_totals)
-        kernel.join(self.others, ends)
-
-    def _clear(self) -> None:
-        """Let the first leaf be that of no elements."""
-        for reducer, leaves in zip(self.sums, self.leaves, strict=True):
-            shape = tuple(self.kernel.row_region.sizes)
-            self._store(reducer.with_shape(shape).start()[0], leaves, self.kernel.zero, 0)
-
-    def _take_totals(self) -> None:
-        for reducer, leaves in zip(self.sums, self.leaves, strict=True):
-            self.kernel.take_total(reducer, self._load(leaves, self.kernel.zero, 0))
-        self.kernel.finish_columns()
-
-    def _leaf(self, first: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        """One leaf, from element `first` on: its lanes, then their sum."""
-        kernel, tile = self.kernel, self.tile
-        end = tile.index(minimum(_LEAF + LEAF, kernel.extent), {"_f": first})
-        # A lane at least, which gives the identity where there is no element.
-        some = kernel.extent if kernel.extent.value is None else maximum(kernel.extent, 1)
-        used = tile.index(minimum(some - _LEAF, LANES), {"_f": first})
-
-        def lanes(lane: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            start = tile.index(_LEAF + _LANE, {"_f": first, "_l": lane})
-            kernel.over_columns(lambda: self._lanes(start, lane, end, carried))
-            return self.carried
-
-        is_one = not self.lines and (self.sums or self.group == LANES)
-        carried = lanes(kernel.zero, carried) if is_one else tile.loop(kernel.zero, used, self.group, lanes, carried)
-        if self.sums:
-            kernel.over_columns(lambda: self._join_lanes(first, used))
-        return carried
-
-    def _lanes(self, start: SSAValue, lane: SSAValue, end: SSAValue, carried: list[SSAValue]) -> None:
-        """A tile of lanes: each takes its elements in order."""
-        kernel, tile = self.kernel, self.tile
-        reducers, sums = [*self.sums, *self.others], len(self.sums)
-
-        def step(row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            with kernel.evaluator.scope():
-                region = kernel.lanes_at(row, self.group)
-                return kernel.step(self.level, reducers, self.stored, self.kept, carried, region)
-
-        starts = [*(start for reducer in self.sums for start in reducer.start()), *carried]
-        count, steps = LEAF if kernel.extent.value is None else -(-kernel.extent.value // LANES), LEAF // LANES
-        is_long = kernel.by_columns and kernel.count_flops() > 4 * _LIGHT
-        if count <= steps or (kernel.request.machine.is_gpu and not is_long):
-            ends = starts
-            for number in range(min(count, steps)):
-                ends = step(tile.index(_LANE + number * LANES, {"_l": start}) if number else start, ends)
-        else:
-            ends = tile.loop(start, end, LANES, step, starts)
-        self.found, self.carried = ends[:sums], ends[sums:]
-        for line, found in zip(self.lines, self.found, strict=False):
-            self._store(found, line, lane, self.group)
-
-    def _join_lanes(self, first: SSAValue, used: SSAValue) -> None:
-        """Join the lanes of a leaf in a halving tree; lanes behind the used ones are left out."""
-        kernel, tile = self.kernel, self.tile
-        extent = kernel.extent.value
-        for number, reducer in enumerate(self.sums):
-            tile.span = reducer.record.span
-            lanes = self.found[number]
-            if self.lines:
-                line, half = self.lines[number], LANES // 2
-                while half >= self.group:
-                    if extent is None or extent > half:
-                        self._halve(reducer, line, half, used)
-                    half //= 2
-                lanes = self._load(line, kernel.zero, self.group)
-            total = tile.reduce(lanes, reducer.lower.kind, 0)
-            if self.is_single:
-                kernel.take_total(reducer, total)
-            else:
-                self._store(total, self.leaves[number], kernel.leaf_of(first), 0)
-        if self.is_single:
-            kernel.finish_columns()
-
-    def _halve(self, reducer: Reducer, line: SSAValue, half: int, used: SSAValue) -> None:
-        """Lanes that are `half` apart, joined into the first."""
-        tile, kernel = self.tile, self.kernel
-
-        def pair(lane: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            here = self._load(line, lane, self.group)
-            other = self._load(line, tile.index(_LANE + half, {"_l": lane}), self.group)
-            self._store(reducer.combine(here, other), line, lane, self.group)
-            return carried
-
-        past = tile.index(maximum(_LANE - half, 0), {"_l": used})
-        tile.loop(kernel.zero, past, self.group, pair)
-
-    def _place(self, line: SSAValue, count: int) -> tuple[IndexMap, TileRegion]:
-        """Where lines of scratch are, `count` from a line on, or one where it is 0."""
-        kernel = self.kernel
-        coords, axes, sizes = {"_k": line, "_c": kernel.column}, ("_k",) * bool(count), (count,) * bool(count)
-        if kernel.by_columns:
-            axes, sizes = (*axes, "_c"), (*sizes, kernel.width)
-        return (_LINE, _COLUMN), TileRegion(coords, axes, sizes)
-
-    def _load(self, buffer: SSAValue, line: SSAValue, count: int) -> SSAValue:
-        at, region = self._place(line, count)
-        return self.tile.load(buffer, at, region)
-
-    def _store(self, value: SSAValue, buffer: SSAValue, line: SSAValue, count: int) -> None:
-        at, region = self._place(line, count)
-        self.tile.store(value, buffer, at, region)

@@ -18,8 +18,9 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.index_maps import IndexMap, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import Evaluator, Reducer, carried_dtypes, spec_of
+from tessera.ir.schedule.emit.leaf_pass import LeafPass
 from tessera.ir.schedule.emit.request import Request, buffers_of
-from tessera.ir.schedule.emit.rows import LeafPass, RowKernel
+from tessera.ir.schedule.emit.rows import RowKernel
 from tessera.ir.schedule.program import RowSpace
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, maximum, minimum, product
