@@ -27,7 +27,7 @@ FOLDS = 32
 LIGHT = 8
 """Operations of a pass whose body may be written many times."""
 
-_LEAF, _LANE, _LINE, _COLUMN = (Dim.symbol(name) for name in ("_f", "_l", "_k", "_c"))
+_LEAF, _LANE, _LINE, _COLUMN, _END = (Dim.symbol(name) for name in ("_f", "_l", "_k", "_c", "_e"))
 
 
 class LeafPass:
@@ -169,17 +169,23 @@ class FoldPass(LeafPass):
     def all_leaves(self, carried: list[SSAValue]) -> list[SSAValue]:
         kernel, tile, extent = self.kernel, self.tile, self.kernel.extent
         if self.is_single:
-            return self._fold_leaf(kernel.low, extent.value or 0, carried)
+            return self._fold_leaf(kernel.low, min(extent.value or 0, LEAF), carried)
 
         def whole(first: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             return self._fold_leaf(first, LEAF, carried)
 
-        count = extent // LEAF
-        carried = tile.loop(kernel.low, tile.index(count * LEAF), LEAF, whole, carried)
-        if extent.value is None:
-            return tile.loop(tile.index(count), tile.index(extent.ceildiv(LEAF)), 1, self._last_leaf, carried)
-        rest = extent.value % LEAF
-        return self._fold_leaf(tile.index(count * LEAF), rest, carried) if rest else carried
+        def last(number: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            return self._fold_leaf(tile.index(_LEAF * LEAF, {"_f": number}), (extent.value or 0) % LEAF, carried)
+
+        count, end = _END // LEAF, kernel.index_by_end
+        carried = tile.loop(kernel.low, end(count * LEAF), LEAF, whole, carried)
+        if extent.value is not None and extent.value % LEAF == 0:
+            return carried
+        if extent.value is not None and kernel.low is kernel.zero:
+            return self._fold_leaf(end(count * LEAF), extent.value % LEAF, carried)
+        # Of the runs of a row the last alone ends within a leaf.
+        write = self._last_leaf if extent.value is None else last
+        return tile.loop(end(count), end(_END.ceildiv(LEAF)), 1, write, carried)
 
     def _fold_leaf(self, first: SSAValue, length: int, carried: list[SSAValue]) -> list[SSAValue]:
         """A leaf of known length, from element `first` on."""

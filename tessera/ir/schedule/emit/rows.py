@@ -219,6 +219,10 @@ class RowKernel:
     start: Dim = ZERO
     """The first of a program's elements along what is reduced."""
 
+    def index_by_end(self, expr: Dim) -> SSAValue:
+        """An expression over `_e`, the end of a program's elements along what is reduced."""
+        return self.tile.index(expr.substitute({"_e": self.extent}))
+
     @property
     def leaves(self) -> Dim:
         """Leaves of a program at most."""
@@ -277,14 +281,18 @@ class RowKernel:
             return
         lowers = {record.results[0]: spec_of(record).lower for record in reductions}
         reducers = [Reducer(self.tile, record, self.body, lowers[record.results[0]], ()) for record in reductions]
-        is_divided = self.request.machine.is_gpu and (reductions or not self.by_columns)
-        if any(map(self.is_ordered, reductions)) or is_divided:
-            kind = LeafPass if self.request.machine.is_gpu else FoldPass
-            kind(self, level, reducers, stored, kept).emit()
+        self.run_pass(level, reducers, stored, kept)
+
+    def run_pass(self, level: int, reducers: list[Reducer], stored: list[int], kept: list[int]) -> None:
+        """A pass, leaf by leaf where its order matters or a block of threads shares it."""
+        is_gpu = self.request.machine.is_gpu
+        is_divided = is_gpu and (reducers or not self.by_columns)
+        if is_divided or any(self.is_ordered(reducer.record) for reducer in reducers):
+            (LeafPass if is_gpu else FoldPass)(self, level, reducers, stored, kept).emit()
             return
         # Where the row is wide and nothing is stored, more chains than a store needs vectors.
-        is_wide = not stored and not kept and not self.by_columns and not self.request.machine.is_gpu
-        self.pass_over(level, reducers, stored, kept, WIDE if is_wide and reductions else GROUP)
+        is_wide = not stored and not kept and not self.by_columns and not is_gpu
+        self.pass_over(level, reducers, stored, kept, WIDE if is_wide and reducers else GROUP)
 
     def pass_over(
         self, level: int, reducers: list[Reducer], stored: list[int], kept: list[int], lanes: int = GROUP

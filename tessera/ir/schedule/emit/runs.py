@@ -18,7 +18,6 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.index_maps import IndexMap, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import Evaluator, Reducer, carried_dtypes, spec_of
-from tessera.ir.schedule.emit.leaf_pass import LeafPass
 from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.schedule.emit.rows import RowKernel
 from tessera.ir.schedule.program import RowSpace
@@ -141,7 +140,7 @@ class RunKernel(PartKernel):
         numbers = [number for record in records for number in self.group.lines[record.results[0]]]
         self._place([self.argument(number) for number in numbers])
         self.read_totals(lambda other: other < level)
-        LeafPass(self, level, self.reducers(level), [], []).emit()
+        self.run_pass(level, self.reducers(level), [], [])
         return self.tile.finish()
 
     def emit_full(self) -> SpecOp:
@@ -149,11 +148,7 @@ class RunKernel(PartKernel):
         first = len(self.body.inputs)
         self._place([first + at for at, value in enumerate(self.body.outputs) if value in self.group.full])
         self.read_totals(lambda _: True)
-        stored = list(dict.fromkeys(self.group.full))
-        if self.by_columns:
-            self.pass_over(self.plan.passes, [], stored, [])
-        else:
-            LeafPass(self, self.plan.passes, [], stored, []).emit()
+        self.run_pass(self.plan.passes, [], list(dict.fromkeys(self.group.full)), [])
         return self.tile.finish()
 
     def _place(self, writes: Sequence[int]) -> None:
@@ -174,6 +169,9 @@ class RunKernel(PartKernel):
     def _end(self) -> Dim:
         run = self.group.run
         return _RUN * run + run if self.is_whole else minimum(self.extent, _RUN * run + run)
+
+    def index_by_end(self, expr: Dim) -> SSAValue:
+        return self.tile.index(expr.substitute({"_e": self._end}), {"_s": self.program})
 
     @property
     def is_whole(self) -> bool:
