@@ -317,6 +317,11 @@ def product(dims: Iterable[DimLike]) -> Dim:
     return _multiply_all(tuple(Dim.of(dim) for dim in dims))
 
 
+def next_power_of_two(size: int) -> int:
+    """The smallest power of two that is no less than `size`; 1 for none."""
+    return 1 << max(0, size - 1).bit_length()
+
+
 @lru_cache(maxsize=1 << 12)
 def _multiply_all(dims: tuple[Dim, ...]) -> Dim:
     return reduce(_multiply, dims, Dim.constant(1))

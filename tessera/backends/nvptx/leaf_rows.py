@@ -113,12 +113,12 @@ class LeafRows:
         numbers = [f.cast("trunc", f.index(one), "i32") for one in (self.first, f.mul(self.group, WARP))]
         f.call("llvm.nvvm.barrier.cta.sync.aligned.count", numbers)
 
-    def start_of(self, turn: int, low: Index = 0) -> Value:
-        """The first element of this warp's leaf in a round."""
-        if turn not in self.starts:
+    def start_of(self, iteration: int, low: Index = 0) -> Value:
+        """The first element of this warp's leaf in an iteration."""
+        if iteration not in self.starts:
             f = self.emitter.f
-            self.starts[turn] = f.add(f.mul(f.add(self.own, f.mul(self.group, turn)), LEAF), low)
-        return self.starts[turn]
+            self.starts[iteration] = f.add(f.mul(f.add(self.own, f.mul(self.group, iteration)), LEAF), low)
+        return self.starts[iteration]
 
     def loop(self, op: LoopOp, carried: list[Value]) -> None:
         """A loop over leaves, with its tail."""
@@ -129,15 +129,15 @@ class LeafRows:
         if run_length(op.low):
             carried = self._run(op, tail, end, carried)
         elif isinstance(end, int):
-            turns = end // LEAF // self.warps
-            for turn in range(turns):
-                carried = emitter.iterate(op, [self.start_of(turn)], carried)
+            iterations = end // LEAF // self.warps
+            for iteration in range(iterations):
+                carried = emitter.iterate(op, [self.start_of(iteration)], carried)
             if end // LEAF % self.warps or tail is not None:
                 has_whole = end // LEAF % self.warps > 0
-                carried = self._last_turn(op, tail, self.start_of(turns), end, carried, has_whole)
+                carried = self._last_iteration(op, tail, self.start_of(iterations), end, carried, has_whole)
         else:
-            for turn in range(LEAVES.of(emitter.kernel)):
-                carried = self._last_turn(op, tail, self.start_of(turn), end, carried)
+            for iteration in range(LEAVES.of(emitter.kernel)):
+                carried = self._last_iteration(op, tail, self.start_of(iteration), end, carried)
         self.inside = False
         if carried:
             carried = self._exchange(op, carried)
@@ -150,7 +150,7 @@ class LeafRows:
         """A run of leaves, as many for every warp; the last of a row may end before."""
         emitter, f = self.emitter, self.emitter.f
         low = emitter.indices[op.low]
-        starts = [self.start_of(turn, low) for turn in range(LEAVES.of(emitter.kernel))]
+        starts = [self.start_of(iteration, low) for iteration in range(LEAVES.of(emitter.kernel))]
 
         def write_whole() -> list[Value]:
             found = carried
@@ -161,7 +161,7 @@ class LeafRows:
         def write_last() -> list[Value]:
             found = carried
             for first in starts:
-                found = self._last_turn(op, tail, first, end, found)
+                found = self._last_iteration(op, tail, first, end, found)
             return found
 
         def write_alone(write: Callable[[], list[Value]]) -> list[Value]:
@@ -177,7 +177,7 @@ class LeafRows:
         is_whole = f.icmp("sge", f.sub(end, low), run_length(op.low))
         return f.if_(is_whole, lambda: write_alone(write_whole), lambda: write_alone(write_last))
 
-    def _last_turn(
+    def _last_iteration(
         self,
         op: LoopOp,
         tail: TailOp | None,

@@ -17,7 +17,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import KernelError
 from tessera.frontend.bind import Call, Signature, input_types
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, next_power_of_two
 from tessera.types.shape import TensorType
 
 LEAST = 16
@@ -33,8 +33,8 @@ def bucket_of(size: int) -> int:
     [16, 128, 256, 320, 448, 1024]
     """
     if size <= DOUBLING:
-        return max(LEAST, _power(size))
-    step = _power(size) // 8
+        return max(LEAST, next_power_of_two(size))
+    step = next_power_of_two(size) // 8
     return -(-size // step) * step
 
 
@@ -46,11 +46,7 @@ def below(bucket: int) -> int:
     """
     if bucket <= LEAST:
         return 0
-    return bucket // 2 if bucket <= DOUBLING else bucket - _power(bucket) // 8
-
-
-def _power(size: int) -> int:
-    return 1 << max(0, size - 1).bit_length()
+    return bucket // 2 if bucket <= DOUBLING else bucket - next_power_of_two(bucket) // 8
 
 
 class NeedsNumber(Exception):  # noqa: N818 - a request, which the front end answers

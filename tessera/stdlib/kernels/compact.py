@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion, buffer_type, tile_type
 from tessera.stdlib.kernels.call import Call
-from tessera.types.dim import Dim, maximum, minimum, product
+from tessera.types.dim import Dim, maximum, minimum, next_power_of_two, product
 from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
 
@@ -134,7 +134,7 @@ class OwnedScatter:
         columns = self.inner.value
         self.width = _MOST_COLUMNS
         if columns is not None:
-            self.width = min(_MOST_COLUMNS, max(WARP, 1 << max(0, columns - 1).bit_length()))
+            self.width = min(_MOST_COLUMNS, max(WARP, next_power_of_two(columns)))
 
     def write(self) -> SpecOp:
         call, blocks = self.call, self.inner.ceildiv(self.width)

@@ -18,7 +18,7 @@ from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.ops.access import ATOMIC
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.stdlib.kernels.compact import OwnedScatter
-from tessera.types.dim import Dim, maximum, minimum, product
+from tessera.types.dim import Dim, maximum, minimum, next_power_of_two, product
 from tessera.types.dtype import DType
 
 
@@ -66,7 +66,7 @@ def _write_cache(call: Call) -> list[SpecOp]:
     count, first, start = new.shape[2], Dim.symbol("_first"), Dim.symbol("_start")
     is_in_place = bool(call.attributes["in_place"])
     if is_in_place and count.value is not None:
-        rows = min(rows, 1 << (max(1, count.value) - 1).bit_length())
+        rows = min(rows, next_power_of_two(count.value))
     written = count if is_in_place else capacity
     b = call.builder([batch, heads, written.ceildiv(rows), width.ceildiv(columns)])
     coords = {"_b": b.program_id(0), "_h": b.program_id(1)}

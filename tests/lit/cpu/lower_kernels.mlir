@@ -47,46 +47,63 @@ tgraph.func @turned(%x: !tgraph.tensor<[C, B], f32>) -> !tgraph.tensor<[B, C], f
   tgraph.return %1 : (!tgraph.tensor<[B, C], f32>) -> ()
 }
 // -----
-// A row is reduced in 32 lanes; out-of-bounds elements are replaced by the identity, in the tail alone.
+// A row is reduced in leaves of 1024, whose sums a tree joins. In a whole leaf no element is guarded; in the last one those
+// out of bounds are replaced by the identity.
 // TILE-LABEL: tsched.module @row(
-// TILE:         ttile.for %{{.*}}, %{{.*}}, %[[ZERO:.*]] {step = 32}
-// TILE:           ttile.load %{{.*}} {coords = ["_p0", "_r"], axes = ["_r"], map = [_p0, _r], bounds = [C]}
-// TILE-NEXT:      ttile.clip %{{.*}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = C, identity = 0}
-// TILE-NEXT:      ttile.elementwise %{{.*}} {fn = "add"}
-// TILE:         ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+// TILE:         %[[LEAVES:.*]] = ttile.scratch : () -> !ttile.buffer<[max(((C + 1023) floordiv 1024), 1), 1], f32>
+// TILE:         ttile.for %{{.*}}, %{{.*}} {step = 1024}
+// TILE:           ttile.for %{{.*}}, %{{.*}} {step = 16}
+// TILE:             ttile.load %0{{.*}} {coords = ["_p0", "_r"], axes = ["_r"], map = [_p0, _r], bounds = [-1]}
+// TILE-NEXT:        ttile.elementwise %{{.*}} {fn = "add"}
+// TILE:           %[[LEAF:.*]] = ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+// TILE:           ttile.store %[[LEAF]], %[[LEAVES]]
+// TILE:         ttile.for %{{.*}}, %{{.*}} {step = 1}
+// TILE:             ttile.load %0{{.*}} {coords = ["_p0", "_r"], axes = ["_r"], map = [_p0, _r], bounds = [C]}
+// TILE-NEXT:        ttile.clip %{{.*}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = C, identity = 0}
+// TILE-NEXT:        ttile.elementwise %{{.*}} {fn = "add"}
+// TILE:           ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+// TILE:         ttile.tree %[[LEAVES]], %{{.*}} {kind = "sum"}
 
 // CHECK-LABEL: tsched.module @row(
-// CHECK:         %[[WHOLE:.*]] = ttarget.loop %{{.*}}, %{{.*}}, %{{.*}} {step = 32}
+// CHECK:         %[[LEAVES:.*]] = ttarget.scratch {offset = 0} : () -> !ttile.buffer<[max(((C + 1023) floordiv 1024), 1), 1], f32>
+// CHECK:         ttarget.loop %{{.*}}, %{{.*}} {step = 1024}
 // CHECK-NOT:       ttarget.clip
-// CHECK:           ttarget.yield
-// CHECK:         %[[ALL:.*]] = ttarget.tail %{{.*}}, %{{.*}}, %[[WHOLE]] {step = 32}
-// CHECK:           ttarget.clip %{{.*}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = C, identity = 0}
-// CHECK:         ttarget.reduce %[[ALL]] {kind = "sum", axis = 0} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[], f32>
+// CHECK:           ttarget.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[], f32>
+// CHECK:         ttarget.loop %{{.*}}, %{{.*}} {step = 1}
+// CHECK:           ttarget.tail %{{.*}}, %{{.*}} {step = 32}
+// CHECK:             ttarget.clip %{{.*}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = C, identity = 0}
+// CHECK:           ttarget.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[], f32>
+// CHECK:         ttarget.tree %[[LEAVES]], %{{.*}} {kind = "sum"}
 tgraph.func @row(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32> attributes {names = ["x"]} {
   %0 = tgraph.sum %x {axes = [1]} : (!tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32>
   tgraph.return %0 : (!tgraph.tensor<[B], f32>) -> ()
 }
 // -----
-// Columns are reduced in parallel: a program has a strip of them, whose accumulators are in scratch while it loops over rows. Inside
-// the strip and among the rows nothing is guarded; the last columns and the last rows are.
+// Columns are reduced in parallel: a program has a strip of them, and goes over it for some lanes of a leaf at a time, which
+// wait in scratch. Inside the strip and in whole leaves nothing is guarded; the last columns and the last leaf are.
 // TILE-LABEL: tsched.module @column(
 // TILE:         tsched.tile %{{.*}} candidates = [64, 32, 128, 16, 8] chosen = 64 {source = "default", knob = "row.columns"}
 // TILE:         ttile.scratch {{.*}} !ttile.buffer<[32, 72], f32>
-// TILE:         ttile.for %{{.*}}, %{{.*}} {step = 32}
-// TILE:           ttile.for %{{.*}}, %{{.*}} {step = 8}
-// TILE:             ttile.elementwise %{{.*}} {fn = "add"}
-// TILE:         ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[32, 8], f32>) -> !ttile.tile<[8], f32>
+// TILE:         ttile.for %{{.*}}, %{{.*}} {step = 1024}
+// TILE:           ttile.for %{{.*}}, %{{.*}} {step = 1}
+// TILE:             ttile.for %{{.*}}, %{{.*}} {step = 8}
+// TILE:               ttile.elementwise %{{.*}} {fn = "add"}
+// TILE:           ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[32, 8], f32>) -> !ttile.tile<[8], f32>
+// TILE:         ttile.tree %{{.*}}, %{{.*}} {kind = "sum"}
 
 // CHECK-LABEL: tsched.module @column(
 // CHECK:       ttarget.programs {grid = [((C + 63) floordiv 64)]}
-// CHECK:           ttarget.loop %{{.*}}, %{{.*}} {step = 32}
+// CHECK:         ttarget.loop %{{.*}}, %{{.*}} {step = 1024}
 // CHECK:             ttarget.loop %{{.*}}, %{{.*}} {step = 8}
 // CHECK:               ttarget.load %{{.*}} {coords = ["_p0", "_r"], axes = ["_r", "_p0"], offset = C*_r + _p0, pattern = "contiguous", align = 4} :
 // CHECK:             ttarget.tail %{{.*}}, %{{.*}} {step = 8}
 // CHECK:               ttarget.load %{{.*}}, pattern = "contiguous", align = 4, guarded = ["_p0"], bounds = [C]}
-// CHECK:           ttarget.tail %{{.*}}, %{{.*}} {step = 32}
+// CHECK:           ttarget.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[32, 8], f32>) -> !ttarget.vector<[8], f32>
+// CHECK:         ttarget.loop %{{.*}}, %{{.*}} {step = 1}
+// CHECK:           ttarget.tail %{{.*}}, %{{.*}} {step = 8}
 // CHECK:               ttarget.load %{{.*}}, guarded = ["_r", "_p0"], bounds = [B, C]}
-// CHECK:         ttarget.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[32, 8], f32>) -> !ttarget.vector<[8], f32>
+// CHECK:           ttarget.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[8, 8], f32>) -> !ttarget.vector<[8], f32>
+// CHECK:         ttarget.tree %{{.*}}, %{{.*}} {kind = "sum"}
 tgraph.func @column(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[C], f32> attributes {names = ["x"]} {
   %0 = tgraph.sum %x {axes = [0]} : (!tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[C], f32>
   tgraph.return %0 : (!tgraph.tensor<[C], f32>) -> ()

@@ -7,10 +7,3 @@ tgraph.func @checkpoint_name(%x0: !tgraph.tensor<[N3, N4], f32>) -> !tgraph.tens
   %0 = tgraph.checkpoint_name %x0 {label = "a"} : (!tgraph.tensor<[N3, N4], f32>) -> !tgraph.tensor<[N3, N4], f32>
   tgraph.return %0 : (!tgraph.tensor<[N3, N4], f32>) -> ()
 }
-// -----
-// CHECK-LABEL: tgraph.func @pad_gather(
-// CHECK: tgraph.pad_gather{{.*}} {low = [2], high = [1]}
-tgraph.func @pad_gather(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32> attributes {names = ["x0"]} {
-  %0 = tgraph.pad_gather %x0 {low = [2], high = [1]} : (!tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32>
-  tgraph.return %0 : (!tgraph.tensor<[N5 + 3], f32>) -> ()
-}

@@ -14,6 +14,12 @@ tgraph.func @pad(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32
   tgraph.return %0 : (!tgraph.tensor<[N5 + 3], f32>) -> ()
 }
 // -----
+// CHECK: error[T0301]: `pad` needs one width before and after each of 1 axes, got 1 and 0
+tgraph.func @pad_gather(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.pad_gather %x0 {low = [2], high = []} : (!tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N5 + 3], f32>) -> ()
+}
+// -----
 // CHECK: error[T0301]: `attention` needs a floating `q`, got bool
 tgraph.func @attention_with_lse(%x0: !tgraph.tensor<[N2, N3, N5, N8], bool>, %x1: !tgraph.tensor<[N2, N3, N5, N8], bool>, %x2: !tgraph.tensor<[N2, N3, N5, N8], bool>) -> (!tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5], bool>) attributes {names = ["x0", "x1", "x2"]} {
   %0, %1 = tgraph.attention_with_lse %x0, %x1, %x2 : (!tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>) -> (!tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5], bool>)

@@ -10,7 +10,10 @@
 // CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.clip %[[V1]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = 1}
 // CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %[[V2]] {fn = "mul"}
 // CHECK:       %[[V4:[a-z0-9]+]] = ttile.reduce %{{[a-z0-9]+}} {kind = "prod", axis = 0} : {{.*}} -> !ttile.tile<[], f32>
-// CHECK-NEXT:  ttile.store %[[V4]], %1 {coords = [], axes = [], map = [], bounds = []}
+// CHECK:       ttile.store %[[V4]], %[[LEAVES:[a-z0-9]+]],
+// CHECK:       ttile.tree %[[LEAVES]], %{{[a-z0-9]+}} {kind = "prod"}
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.load %[[LEAVES]],
+// CHECK-NEXT:  ttile.store %[[V5]], %1 {coords = [], axes = [], map = [], bounds = []}
 tgraph.func @prod(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
   %0 = tgraph.prod %x0 {axes = [0]} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], f32>
   tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()

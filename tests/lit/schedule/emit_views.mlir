@@ -178,6 +178,16 @@ tgraph.func @pad(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32
   tgraph.return %0 : (!tgraph.tensor<[N5 + 3], f32>) -> ()
 }
 // -----
+// The same, each element read where it is wanted: one kernel, which reads the border where the index is out of bounds.
+// CHECK-LABEL: tsched.module @pad_gather(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0 - 2], bounds = [N5 + 3], windows = [_p0 - 2, N5], pad = 0.0}
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N5 + 3]}
+tgraph.func @pad_gather(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.pad_gather %x0 {low = [2], high = [1]} : (!tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N5 + 3], f32>) -> ()
+}
+// -----
 // The contraction under conv1d and conv2d: w[G?, O, C, ...] over windows of x[N, G?, C, ...].
 // CHECK-LABEL: tsched.module @conv_windows(
 // CHECK:       ttile.kernel @{{.*}}writes = [2]

@@ -12,6 +12,16 @@ ttarget.kernel @bitcast() attributes {symbols = ["N"], writes = [], lanes = 8, f
   ttarget.return
 }
 // -----
+// CHECK: error[T0601]: `ttarget.tree` takes a buffer of rank 2 and a count of its lines, got !ttile.buffer<[N], f32> and !ttile.index
+ttarget.kernel @tree(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], writes = [0], lanes = 8, features = ["avx2"], scratch = 0} {
+  ttarget.programs {grid = []} ({
+    %n = ttarget.index {names = [], expr = N} : () -> !ttile.index
+    ttarget.tree %x, %n {kind = "sum"} : (!ttile.buffer<[N], f32>, !ttile.index) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
 // CHECK: error[T0601]: `ttarget.select` chooses by bool, got f32
 ttarget.kernel @select() attributes {symbols = ["N"], writes = [], lanes = 8, features = ["avx2"], scratch = 0} {
   ttarget.programs {grid = []} ({

@@ -184,6 +184,24 @@ ttile.kernel @sort_shared() attributes {symbols = ["N"], grid = [], writes = []}
   ttile.return
 }
 // -----
+// CHECK: error[T0501]: `ttile.tree` does not compute in bf16
+// CHECK: help: keep lines in f32
+ttile.kernel @tree() attributes {symbols = ["N"], grid = [], writes = []} {
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  %0 = ttile.scratch : () -> !ttile.buffer<[N, 8], bf16>
+  ttile.tree %0, %n {kind = "sum"} : (!ttile.buffer<[N, 8], bf16>, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.tree` works in the memory of one worker
+// CHECK: help: give it private scratch
+ttile.kernel @tree_shared() attributes {symbols = ["N"], grid = [], writes = []} {
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  %0 = ttile.scratch {space = "shared"} : () -> !ttile.buffer<[N, 8], f32>
+  ttile.tree %0, %n {kind = "sum"} : (!ttile.buffer<[N, 8], f32>, !ttile.index) -> ()
+  ttile.return
+}
+// -----
 // CHECK: error[T0501]: atomics take f32, f64, i32, i64, u32, u64, got bf16
 // CHECK: help: cast the tile, and the buffer, first
 ttile.kernel @narrow_atomic(%y: !ttile.buffer<[1], bf16>) attributes {symbols = [], grid = [], writes = [0]} {

@@ -2,7 +2,7 @@
 
 To go down a column would read one element of each cache line; a program that has one vector of columns reads one line
 of each row, far from the next. Where there is one pass, a program has a strip of several vectors of columns instead,
-and goes over them for every few rows: what it accumulates waits in scratch while the others have their turn.
+and goes over them for every few rows: what it accumulates waits in scratch meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import Evaluator, Reducer, spec_of
-from tessera.ir.schedule.emit.leaf_pass import FoldPass
+from tessera.ir.schedule.emit.leaf_pass import HalvingPass
 from tessera.ir.schedule.emit.request import buffers_of
 from tessera.ir.schedule.emit.rows import RowKernel
 from tessera.ir.tile.language import TileBuilder, TileRegion
@@ -75,7 +75,7 @@ class ColumnKernel(RowKernel):
         shape = (_CHAINS, self.width)
         reducers = [Reducer(tile, record, self.body, spec_of(record).lower, shape) for record in self.plan.reductions]
         if self.is_ordered(reducers[0].record):
-            FoldPass(self, 0, reducers, self.stored, []).emit()
+            HalvingPass(self, 0, reducers, self.stored, []).emit()
         else:
             self._emit_unordered(reducers)
         return tile.finish()

@@ -15,13 +15,14 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.index_maps import IndexMap
 from tessera.ir.schedule.emit.evaluate import Reducer
 from tessera.ir.tile.language import TileRegion
-from tessera.types.dim import Dim, maximum, minimum
+from tessera.types.dim import Dim, maximum, minimum, next_power_of_two
 from tessera.types.numerics import LANES, LEAF
+from tessera.types.shape import ZERO
 
 if TYPE_CHECKING:
     from tessera.ir.schedule.emit.rows import RowKernel
 
-FOLDS = 32
+JOINED = 32
 """Lanes that are left of a leaf when those that many and more apart are joined."""
 
 LIGHT = 8
@@ -143,8 +144,8 @@ class LeafPass:
         self.tile.store(value, buffer, at, region)
 
 
-class FoldPass(LeafPass):
-    """The same on a CPU. Leaves whose length is known are written out; the last of a symbolic row is as above."""
+class HalvingPass(LeafPass):
+    """The same on a CPU. Leaves whose length is known are unrolled; the last of a symbolic row is as above."""
 
     def __init__(
         self,
@@ -156,12 +157,13 @@ class FoldPass(LeafPass):
     ) -> None:
         super().__init__(kernel, level, reducers, stored, kept)
         extent = kernel.extent.value
-        self.left = FOLDS if extent is None else min(FOLDS, max(self.group, 1 << max(0, extent - 1).bit_length()))
-        """Lanes that a leaf is folded into."""
+        self.left = JOINED if extent is None else min(JOINED, max(self.group, next_power_of_two(extent)))
+        """Lanes that a leaf is reduced to."""
         is_whole = self.group >= self.left and not kernel.is_in_strips
-        self.folds = [] if is_whole else [self._scratch(self.left, reducer) for reducer in self.sums]
-        self.lines = [self._scratch(LANES, reducer) for reducer in self.sums] if extent is None else []
-        wide = self.group if self.others else 8 if kernel.by_columns else FOLDS
+        self.joined = [] if is_whole else [self._scratch(self.left, reducer) for reducer in self.sums]
+        has_lines = extent is None and kernel.extent % LEAF != ZERO
+        self.lines = [self._scratch(LANES, reducer) for reducer in self.sums] if has_lines else []
+        wide = self.group if self.others else 8 if kernel.by_columns else JOINED
         self.wide_sums = [reducer.with_shape((wide, *kernel.row_region.sizes)) for reducer in self.sums]
         self.wide = wide
         """Lanes of the last leaf of a symbolic row that are computed at a time."""
@@ -169,31 +171,31 @@ class FoldPass(LeafPass):
     def all_leaves(self, carried: list[SSAValue]) -> list[SSAValue]:
         kernel, tile, extent = self.kernel, self.tile, self.kernel.extent
         if self.is_single:
-            return self._fold_leaf(kernel.low, min(extent.value or 0, LEAF), carried)
+            return self._reduce_leaf(kernel.low, min(extent.value or 0, LEAF), carried)
 
         def whole(first: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            return self._fold_leaf(first, LEAF, carried)
+            return self._reduce_leaf(first, LEAF, carried)
 
         def last(number: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            return self._fold_leaf(tile.index(_LEAF * LEAF, {"_f": number}), (extent.value or 0) % LEAF, carried)
+            return self._reduce_leaf(tile.index(_LEAF * LEAF, {"_f": number}), (extent.value or 0) % LEAF, carried)
 
         count, end = _END // LEAF, kernel.index_by_end
         carried = tile.loop(kernel.low, end(count * LEAF), LEAF, whole, carried)
-        if extent.value is not None and extent.value % LEAF == 0:
+        if extent % LEAF == ZERO:
             return carried
         if extent.value is not None and kernel.low is kernel.zero:
-            return self._fold_leaf(end(count * LEAF), extent.value % LEAF, carried)
+            return self._reduce_leaf(end(count * LEAF), extent.value % LEAF, carried)
         # Of the runs of a row the last alone ends within a leaf.
         write = self._last_leaf if extent.value is None else last
         return tile.loop(end(count), end(_END.ceildiv(LEAF)), 1, write, carried)
 
-    def _fold_leaf(self, first: SSAValue, length: int, carried: list[SSAValue]) -> list[SSAValue]:
+    def _reduce_leaf(self, first: SSAValue, length: int, carried: list[SSAValue]) -> list[SSAValue]:
         """A leaf of known length, from element `first` on."""
         kernel, tile = self.kernel, self.tile
 
         def lanes(lane: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             start = tile.index(_LEAF + _LANE, {"_f": first, "_l": lane})
-            kernel.over_columns(lambda: self._fold(start, lane, length, carried))
+            kernel.over_columns(lambda: self._reduce_lanes(start, lane, length, carried))
             return self.carried
 
         if self.group >= self.left:
@@ -201,22 +203,22 @@ class FoldPass(LeafPass):
         else:
             carried = tile.loop(kernel.zero, tile.index(self.left), self.group, lanes, carried)
         if self.sums:
-            kernel.over_columns(lambda: self._join_folds(first))
+            kernel.over_columns(lambda: self._join_lanes(first))
         return carried
 
-    def _fold(self, start: SSAValue, lane: SSAValue, length: int, carried: list[SSAValue]) -> None:
+    def _reduce_lanes(self, start: SSAValue, lane: SSAValue, length: int, carried: list[SSAValue]) -> None:
         """Lanes from `lane` on, joined with those 32, 64 ... further on."""
         self.carried = carried
         self.found = self._tree(start, length, 0, 1)
-        for line, found in zip(self.folds, self.found, strict=False):
+        for line, found in zip(self.joined, self.found, strict=False):
             self._store(found, line, lane, self.group)
 
     def _tree(self, start: SSAValue, length: int, number: int, count: int) -> list[SSAValue]:
-        """What a halving tree leaves of lanes `number * FOLDS` ... when it has halved them to `count * FOLDS`."""
-        if count == LANES // FOLDS:
-            return self._chain(start, length, number * FOLDS)
+        """What a halving tree leaves of lanes `number * JOINED` ... when it has halved them to `count * JOINED`."""
+        if count == LANES // JOINED:
+            return self._chain(start, length, number * JOINED)
         near = self._tree(start, length, number, 2 * count)
-        if (number + count) * FOLDS >= length:
+        if (number + count) * JOINED >= length:
             return near
         far = self._tree(start, length, number + count, 2 * count)
         return [one.combine(*pair) for one, pair in zip(self.sums, zip(near, far, strict=True), strict=True)]
@@ -227,15 +229,15 @@ class FoldPass(LeafPass):
         ends = [*(start for reducer in self.sums for start in reducer.start()), *self.carried]
         for at in range(offset, length, LANES):
             row = tile.index(_LANE + at, {"_l": start}) if at else start
-            region = kernel.lanes_at(row, self.group, is_whole=at + max(FOLDS, self.group) <= length)
+            region = kernel.lanes_at(row, self.group, is_whole=at + max(JOINED, self.group) <= length)
             with kernel.evaluator.scope():
                 ends = kernel.step(self.level, [*self.sums, *self.others], self.stored, self.kept, ends, region)
         self.carried = ends[sums:]
         return ends[:sums]
 
-    def _join_folds(self, first: SSAValue) -> None:
-        if self.folds:
-            self.found = [self._load(line, self.kernel.zero, self.left) for line in self.folds]
+    def _join_lanes(self, first: SSAValue) -> None:
+        if self.joined:
+            self.found = [self._load(line, self.kernel.zero, self.left) for line in self.joined]
         self._finish_leaf(first)
 
     def _last_leaf(self, number: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -269,7 +271,8 @@ class FoldPass(LeafPass):
         kernel, sums = self.kernel, len(self.sums)
         before = [self._load(line, lane, self.wide) for line in self.lines]
         with kernel.evaluator.scope():
-            region, reducers = kernel.lanes_at(row, self.wide), [*self.wide_sums, *self.others]
+            region = kernel.lanes_at(row, self.wide, is_whole=kernel.extent % self.wide == ZERO)
+            reducers = [*self.wide_sums, *self.others]
             ends = kernel.step(self.level, reducers, self.stored, self.kept, [*before, *carried], region)
         self._put(ends[:sums], lane)
         self.carried = ends[sums:]

@@ -21,12 +21,12 @@ from tessera.ir.base.index_maps import IndexMap, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, Reducer, producers, spec_of
-from tessera.ir.schedule.emit.leaf_pass import FOLDS, LIGHT, FoldPass, LeafPass
+from tessera.ir.schedule.emit.leaf_pass import JOINED, LIGHT, HalvingPass, LeafPass
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.program import RowSpace
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.ir.tile.language import TileBuilder, TileRegion
-from tessera.types.dim import Dim, maximum, product
+from tessera.types.dim import Dim, maximum, next_power_of_two, product
 from tessera.types.numerics import LANES, LEAF
 from tessera.types.shape import ZERO
 
@@ -43,11 +43,6 @@ KEPT = 16 << 10
 """Elements of columns that a GPU keeps from one pass to the next."""
 
 _LEAF = Dim.symbol("_f")
-
-
-def cover(size: int) -> int:
-    """The smallest power of two from a size on."""
-    return 1 << max(0, size - 1).bit_length()
 
 
 @dataclass
@@ -117,7 +112,7 @@ class RowKernel:
         loaded = [self.body.types[value] for value in self.body.inputs if self.body.types[value].rank > 1]
         line = LINE // min([4, *(type.dtype.bytes for type in loaded)])
         rows, columns = self.extent.value or LANES, self.walk.extents[-1].value or line
-        width = min(max(line, TILE // min(cover(rows), LANES)), cover(columns))
+        width = min(max(line, TILE // min(next_power_of_two(rows), LANES)), next_power_of_two(columns))
         # Of few columns fewer to a program, so that more of them share the work.
         count, blocks = product(self.walk.extents).value, self.request.machine.blocks
         while count is not None and width > SECTOR and count * -(-rows // LEAF) < width * blocks:
@@ -129,7 +124,7 @@ class RowKernel:
         rows, extents = self.extent.value, self.walk.extents
         if not self.request.machine.is_gpu or len(extents) < 2 or rows is None or rows > LANES:
             return 1
-        found = max(1, TILE // (cover(rows) * self.width))
+        found = max(1, TILE // (next_power_of_two(rows) * self.width))
         count, blocks = product(extents).value, self.request.machine.blocks
         while found > 1 and ((extents[-2].value or found) <= found // 2 or (count or 0) < blocks * self.width * found):
             found //= 2
@@ -170,7 +165,7 @@ class RowKernel:
         self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
         is_large = self.outer > 1 or (self.extent * self.width).value not in range(KEPT + 1)
         if self.by_columns and self.request.machine.is_gpu and is_large:
-            # What shared memory does not hold is rather computed again.
+            # What shared memory does not hold is rematerialized.
             self.plan.kept.clear()
         self.scratch = {
             value: tile.scratch([self.extent, self.width], self.body.types[value].dtype) for value in self.plan.kept
@@ -288,7 +283,7 @@ class RowKernel:
         is_gpu = self.request.machine.is_gpu
         is_divided = is_gpu and (reducers or not self.by_columns)
         if is_divided or any(self.is_ordered(reducer.record) for reducer in reducers):
-            (LeafPass if is_gpu else FoldPass)(self, level, reducers, stored, kept).emit()
+            (LeafPass if is_gpu else HalvingPass)(self, level, reducers, stored, kept).emit()
             return
         # Where the row is wide and nothing is stored, more chains than a store needs vectors.
         is_wide = not stored and not kept and not self.by_columns and not is_gpu
@@ -324,14 +319,14 @@ class RowKernel:
     def group_of(self, level: int, stored: Sequence[int]) -> int:
         """Lanes of a leaf that are computed at a time: on a GPU all, on a CPU a vector or two."""
         if self.request.machine.is_gpu:
-            return min(LANES, cover(self.extent.value or LANES)) if self.by_columns else LANES
+            return min(LANES, next_power_of_two(self.extent.value or LANES)) if self.by_columns else LANES
         if self.by_columns:
             return 1
-        vector = min(FOLDS, self.request.machine.lanes)
+        vector = min(JOINED, self.request.machine.lanes)
         if stored or self.count_flops(level) > LIGHT:
             return vector
         is_short = self.extent.value is not None and self.extent.value <= LANES
-        return FOLDS if is_short else min(FOLDS, 2 * vector)
+        return JOINED if is_short else min(JOINED, 2 * vector)
 
     def lanes_at(self, row: SSAValue, lanes: int, *, is_whole: bool = False) -> TileRegion:
         """The region of so many elements along the reduced dim, from `row` on; all are there where it is whole."""

@@ -12,9 +12,9 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import Evaluator, Reducer, spec_of
 from tessera.ir.schedule.emit.request import buffers_of
-from tessera.ir.schedule.emit.rows import TILE, RowKernel, cover
+from tessera.ir.schedule.emit.rows import TILE, RowKernel
 from tessera.ir.tile.language import TileBuilder, TileRegion
-from tessera.types.dim import Dim, product
+from tessera.types.dim import Dim, next_power_of_two, product
 from tessera.types.numerics import LANES
 
 _LEAST = 256
@@ -35,7 +35,7 @@ class ShortRowKernel(RowKernel):
 
     def _rows_of_a_program(self) -> int:
         """Rows of a tile: fewer where programs would be too few."""
-        lanes, rows, blocks = cover(self.extent.value or LANES), TILE, self.request.machine.blocks
+        lanes, rows, blocks = next_power_of_two(self.extent.value or LANES), TILE, self.request.machine.blocks
         rows = max(1, TILE // lanes)
         last, count = self.walk.extents[-1].value, product(self.walk.extents).value
         while rows > 1 and last is not None and rows // 2 >= last:
@@ -45,7 +45,7 @@ class ShortRowKernel(RowKernel):
         return rows
 
     def emit(self) -> SpecOp:
-        rows, lanes = self._rows_of_a_program(), cover(self.extent.value or LANES)
+        rows, lanes = self._rows_of_a_program(), next_power_of_two(self.extent.value or LANES)
         *outer, last = self.walk.extents
         self.tile = tile = self.request.builder([*outer, last.ceildiv(rows)], "row", self.flat)
         coords = {name: tile.program_id(axis) for axis, name in enumerate(self.walk.names)}

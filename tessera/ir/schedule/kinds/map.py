@@ -22,7 +22,7 @@ from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import check_shapes
 from tessera.ir.tile.facets import Gather, Pointwise
 from tessera.ir.tile.language import TileRegion
-from tessera.types.dim import Dim, minimum, product
+from tessera.types.dim import Dim, minimum, next_power_of_two, product
 from tessera.types.machine import Machine
 
 BLOCK = 4096
@@ -63,7 +63,7 @@ def small_rows(extents: Sequence[Dim], machine: Machine) -> tuple[int, int] | No
     inner = extents[-1].value if extents else None
     if not machine.is_gpu or len(extents) < 2 or inner is None or not 1 < inner <= ROWS // 2:
         return None
-    columns = cover(inner)
+    columns = next_power_of_two(inner)
     return ROWS // columns, columns
 
 
@@ -74,17 +74,12 @@ def transposed_tile(rows: Dim, columns: Dim, size: int) -> tuple[int, int]:
     """
     most = LINE // size, max(LINE // size, SIDE)
     covers = [
-        side if dim.value is None else min(side, cover(dim.value))
+        side if dim.value is None else min(side, next_power_of_two(dim.value))
         for dim, side in zip((rows, columns), most, strict=True)
     ]
     if covers[1] < most[1]:
         return most[0] * most[1] // covers[1], covers[1]
     return covers[0], most[0] * most[1] // covers[0]
-
-
-def cover(size: int) -> int:
-    """The smallest power of two that is no less."""
-    return 1 << (size - 1).bit_length()
 
 
 def map_tiles(machine: Machine) -> tuple[int, ...]:
