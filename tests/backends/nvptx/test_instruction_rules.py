@@ -69,7 +69,7 @@ DOT = (of(SharedAttr, 64, 32), of(SharedAttr, 128, 32), *STAGES)
 MEMORY = of(TensorMemoryAttr, 128, 64, dtype=f32)
 MMA = (MEMORY, of(SharedAttr, 128, 32), of(SharedAttr, 64, 32), CURSOR, CURSOR, INDEX, INDEX)
 ROWS = of(RowVectorAttr, 64, dtype=f32)
-BYTES = of(SharedAttr, 64, 128, dtype=i8)
+SHARED_BYTES = of(SharedAttr, 64, 128, dtype=i8)
 PARTIAL = of(PartialRowsAttr, 64, dtype=f32)
 
 GOOD: dict[str, Instruction] = {
@@ -90,7 +90,7 @@ GOOD: dict[str, Instruction] = {
     "grow_rows": Instruction(ops.GrowRowsOp, (PARTIAL, ROWS, fragment(64, 128)), (PARTIAL,)),
     "join_rows": Instruction(ops.JoinRowsOp, (PARTIAL,), (ROWS,)),
     "fragment_load": Instruction(ops.FragmentLoadOp, (OUT, INDEX, INDEX), (fragment(64, 128, dtype=bf16),), ACCESS),
-    "fragment_read": Instruction(ops.FragmentReadOp, (BYTES, CURSOR), (fragment(64, 128, dtype=i8),)),
+    "fragment_read": Instruction(ops.FragmentReadOp, (SHARED_BYTES, CURSOR), (fragment(64, 128, dtype=i8),)),
     "fragment_store": Instruction(ops.FragmentStoreOp, (fragment(64, 128, dtype=bf16), OUT, INDEX, INDEX), (), ACCESS),
     # TMA
     "tensor_map": Instruction(ops.TensorMapOp, (OUT,), (TENSOR_MAP,), {"box": (64, 64)}),

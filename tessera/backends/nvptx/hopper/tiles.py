@@ -309,10 +309,11 @@ class TileOps:
         env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[first:]), strict=True))
         thread = self.thread(layout.blocks)
         if self.window is not None:
-            thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self._first_column(self.window)))
+            thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self._window_column(self.window)))
         return elements.Coordinates(self.f, layout, thread, op.value("axes"), env)
 
-    def _first_column(self, window: Window) -> Value:
+    def _window_column(self, window: Window) -> Value:
+        """The first column of the part of a tile that is computed."""
         f, start = self.f, window.start
         if isinstance(start, int):
             return number(window.known)
