@@ -66,13 +66,17 @@ def carried_dtypes(body: Tape, record: Record) -> list[DType]:
 
 @frozen
 class Reducer:
-    """One reduction of a pass: its lanes are a tile whose first axis is reduced at the end."""
+    """One reduction of a pass: its lanes are a tile whose first axis is reduced at the end.
+
+    Where a lane does not meet its elements `in_order`, an argreduce compares indices of equal ones.
+    """
 
     tile: TileBuilder
     record: Record
     body: Tape
     lower: Reduction
     shape: tuple[int, ...]
+    in_order: bool = True
 
     @property
     def is_argreduce(self) -> bool:
@@ -132,15 +136,31 @@ class Reducer:
         best, at = carried
         if here is None:
             here = tile.cast(tile.coordinate_of(Dim.symbol("_r"), region), self._index)
-        # A lane meets its elements in order, so that the first of equal ones is there already. One that nothing beat
-        # has no index: if that is all of them they are all the identity, and the first is at 0.
-        if self.dtype.is_float:
-            no_better = tile.elementwise("le" if self.lower.kind == "argmax" else "ge", value, best)
-            is_number = tile.elementwise("eq", best, best)
-            takes = tile.elementwise("and", tile.elementwise("not", no_better), is_number)
-        else:
-            takes = tile.elementwise("gt" if self.lower.kind == "argmax" else "lt", value, best)
+        takes = self._is_better(value, best)
+        if not self.in_order:
+            is_earlier = tile.elementwise("lt", here, at)
+            takes = tile.elementwise("or", takes, tile.elementwise("and", self._is_equal(value, best), is_earlier))
         return [tile.select(takes, value, best), tile.select(takes, here, at)]
+
+    def _is_better(self, value: SSAValue, best: SSAValue) -> SSAValue:
+        """Where an argreduce takes a value instead of the best one so far; the first NaN is better than all.
+
+        A lane that meets its elements in order has the first of equal ones already. One that nothing beat has no
+        index: if that is all of them they are all the identity, and the first is at 0.
+        """
+        tile, is_max = self.tile, self.lower.kind == "argmax"
+        if not self.dtype.is_float:
+            return tile.elementwise("gt" if is_max else "lt", value, best)
+        no_better = tile.elementwise("le" if is_max else "ge", value, best)
+        return tile.elementwise("and", tile.elementwise("not", no_better), tile.elementwise("eq", best, best))
+
+    def _is_equal(self, value: SSAValue, best: SSAValue) -> SSAValue:
+        """Where the index decides; all NaN are equal."""
+        tile, is_equal = self.tile, self.tile.elementwise("eq", value, best)
+        if not self.dtype.is_float:
+            return is_equal
+        are_nan = (tile.elementwise("ne", one, one) for one in (value, best))
+        return tile.elementwise("or", is_equal, tile.elementwise("and", *are_nan))
 
     def finish(self, carried: Sequence[SSAValue], axis: int = 0) -> SSAValue:
         """The result: the lanes along an axis reduced."""

@@ -8,6 +8,7 @@ that what is not yet joined stays in registers; the 32 that are left wait in a l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
@@ -156,6 +157,8 @@ class HalvingPass(LeafPass):
         kept: list[int],
     ) -> None:
         super().__init__(kernel, level, reducers, stored, kept)
+        # The halving tree takes elements far apart first.
+        self.others = [replace(reducer, in_order=False) for reducer in self.others]
         extent = kernel.extent.value
         self.left = JOINED if extent is None else min(JOINED, max(self.group, next_power_of_two(extent)))
         """Lanes that a leaf is reduced to."""
