@@ -8,7 +8,8 @@ import pytest
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
-from tessera.ir.schedule.kinds.row import LANES, WIDE, plan_passes
+from tessera.ir.base.types import shaped_type
+from tessera.ir.schedule.emit.rows import GROUP, WIDE, plan_passes
 from tessera.ir.schedule.program import row_space
 from tessera.ir.tile.passes.check_bounds import PROVEN, REFUTED, UNKNOWN, examine
 from tessera.ir.tile.passes.check_races import find_race
@@ -16,6 +17,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.machine import Machine
+from tessera.types.numerics import LEAF
 from tests.backends.cpu.bodies import Writer, kernel_of, kernels_of
 from tests.target.samples import BODIES
 
@@ -29,6 +31,15 @@ def kernel(body: Tape, **overrides: Any) -> SpecOp:
 
 def ops(kernel: SpecOp, name: str) -> list[SpecOp]:
     return [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == f"ttile.{name}"]
+
+
+def steps(kernel: SpecOp) -> list[int]:
+    """The steps of the loops of a kernel, less those within another one."""
+    return [loop.value("step") for loop in ops(kernel, "for") if loop.parent_op() is kernel]
+
+
+def shapes_of_scratch(kernel: SpecOp) -> list[tuple[Dim, ...]]:
+    return [shaped_type(op.results[0]).shape for op in ops(kernel, "scratch")]
 
 
 def softmax(dtype: DType = dt.f32) -> Tape:
@@ -67,17 +78,23 @@ def test_the_tile_is_a_choice() -> None:
 
 
 def test_softmax_walks_its_row_three_times() -> None:
-    """Once for the largest, in wide lanes as no order changes it; once for powers and their sum; once to divide."""
+    """Once for the largest, in wide lanes as no order changes it; once for powers and their sum; once to divide.
+
+    Of a symbolic row the second goes over whole leaves, and then over the one that may be left.
+    """
     made = kernel(softmax())
-    assert [loop.value("step") for loop in ops(made, "for")] == [WIDE, LANES, LANES]
+    assert steps(made) == [WIDE, LEAF, 1, GROUP]
     assert made.value("grid") == (M,)
 
 
 def test_a_value_that_is_dear_is_computed_once_and_kept() -> None:
+    """The loops over leaves compute it, and the one that divides reads it from scratch."""
     made = kernel(softmax())
-    assert len([op for op in ops(made, "elementwise") if op.value("fn") == "exp"]) == 1
-    (scratch,) = ops(made, "scratch")
-    assert str(scratch.results[0].type) == "!ttile.buffer<[N, 1], f32>"
+    found = [op for op in ops(made, "elementwise") if op.value("fn") == "exp"]
+    loops = [loop for loop in ops(made, "for") if loop.parent_op() is made]
+    assert found
+    assert [any(op in list(loop.walk()) for op in found) for loop in loops] == [False, True, True, False]
+    assert shapes_of_scratch(made)[0] == (N, Dim.constant(1))
 
 
 def test_passes_follow_from_what_needs_what() -> None:
@@ -94,7 +111,10 @@ def test_reductions_that_need_nothing_of_each_other_share_a_pass() -> None:
     w = Writer()
     x = w.input([M, N])
     made = kernel(w.body(w.sum(x, axes=(1,)), w.max(x, axes=(1,)), w.argmax(x, axes=(1,))))
-    assert len(ops(made, "for")) == 1
+    assert steps(made) == [LEAF, 1]
+    w = Writer()
+    x = w.input([M, 32])
+    made = kernel(w.body(w.sum(x, axes=(1,)), w.max(x, axes=(1,)), w.argmax(x, axes=(1,))))
     assert len(ops(made, "load")) == 1
 
 
@@ -124,8 +144,9 @@ def test_columns_that_take_several_passes_or_fit_a_register_have_no_strips() -> 
     twice = w.body(w.sum(w.exp(w.sub(x, w.max(x, axes=(0,), keepdims=True))), axes=(0,)))
     assert kernel(twice).value("grid") == (N.ceildiv(8),)
     w = Writer()
-    assert kernel(w.body(w.sum(w.input([M, 5]), axes=(0,)))).value("grid") == (Dim.constant(1),)
-    assert not ops(kernel(w.body(w.sum(w.input([M, 5]), axes=(0,)))), "scratch")
+    few = kernel(w.body(w.sum(w.input([M, 5]), axes=(0,))))
+    assert few.value("grid") == (Dim.constant(1),)
+    assert {width.value for _, width in shapes_of_scratch(few)} == {8}
 
 
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f64, dt.i8, dt.i32, dt.u8, dt.i64], ids=str)

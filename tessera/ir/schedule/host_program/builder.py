@@ -122,8 +122,9 @@ class HostBuilder:
 
     def _temporaries(self, fuse: tsched.FuseOp, known: int, sizes: Mapping[str, Dim]) -> list[SSAValue]:
         """Buffers for what a group's kernels take behind its inputs and outputs."""
-        kernel = self.kernels[fuse.kernels[0]] if fuse.kernels else None
-        arguments = [] if kernel is None else kernel.regions[0].block.args[known:]
+        if not fuse.kernels:
+            return []
+        arguments = self.kernels[fuse.kernels[0]].regions[0].block.args[known:]
         types = [argument.type.data for argument in arguments if isinstance(argument.type, BufferAttr)]
         return [self.allocate(type.substitute(sizes)) for type in types]
 
