@@ -288,6 +288,24 @@ class DonatedError(TesseraError, RuntimeError):
     code = "T0713"
 
 
+class FileFormatError(TesseraError, ValueError):
+    """A file of tensors or tokens is damaged, truncated, or has another format."""
+
+    code = "T0714"
+
+
+class CheckpointError(TesseraError, ValueError):
+    """A checkpoint is missing, or does not fit what it is to be restored into."""
+
+    code = "T0715"
+
+
+class DataLoaderError(TesseraError, RuntimeError):
+    """A data loader cannot give its next batch: a worker process failed, or an item does not fit."""
+
+    code = "T0716"
+
+
 class NumericsError(TesseraError, FloatingPointError):
     """A result breaks what was promised of its values: finite, or within bounds."""
 
