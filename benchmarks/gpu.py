@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 NAMES = {
     "rows": "kernels that memory bounds, against a copy of the same bytes and against torch",
+    "ops": "ordinary ops at sizes that people use, against torch: reductions, order, movement, products",
     "widths": "rows of many widths, static and dynamic, against a copy of the same bytes",
     "products": "matmuls against cuBLAS",
     "attention": "attention against cuDNN",
