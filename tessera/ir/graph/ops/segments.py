@@ -40,7 +40,8 @@ def segment_length(k: Dim, n: Dim) -> Dim | None:
     written and read for a partial result is then no longer little beside what is computed for it.
     """
     shortest = maximum(SHORTEST, n * _LONG, k * maximum(n * n, _MACHINE // MOST_SEGMENTS) // _MACHINE)
-    is_wide = n.value is not None and 2 * n.value**2 > _MACHINE
+    # Of any K: two segments have at least 2 * _LONG * n elements, and beside a result that is so wide there is one.
+    is_wide = n.value is not None and _LONG * n.value * (2 * n.value**2 - _MACHINE) >= _MACHINE
     is_short = k.value is not None and k.value < 2 * max(SHORTEST, _LONG * (n.value or 0))
     if is_wide or is_short:
         return None
