@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array, numpy_dtype, round_as
 from tessera.ir.graph.ops import cumulative, reduce
-from tessera.ir.graph.ops.reduce import LANES, reduce_lanes, scan_reference
+from tessera.ir.graph.ops.reduce import reduce_lanes, scan_reference
 from tessera.ir.graph.samples import retype
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8, u64
+from tessera.types.numerics import LANES, LEAF
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, run_decomposition, tensor, type_of
 
 
-def recipe_sum(elements: list[np.float32]) -> np.float32:
-    """The recipe as it is written: lanes in order, then halves."""
+def recipe_leaf(elements: list[np.float32]) -> np.float32:
+    """A leaf as it is written: lanes in order, then halves."""
     lanes = [np.float32(0)] * LANES
     for at, element in enumerate(elements):
         lanes[at % LANES] = np.float32(lanes[at % LANES] + element)
@@ -33,21 +34,30 @@ def recipe_sum(elements: list[np.float32]) -> np.float32:
     return lanes[0]
 
 
-@given(st.integers(0, 200), st.integers(0, 2**31))
+def recipe_sum(elements: list[np.float32]) -> np.float32:
+    """Leaves, joined in pairs of neighbours until one is left."""
+    sums = [recipe_leaf(elements[at : at + LEAF]) for at in range(0, max(len(elements), 1), LEAF)]
+    while len(sums) > 1:
+        pairs = [np.float32(a + b) for a, b in zip(sums[::2], sums[1::2], strict=False)]
+        sums = [*pairs, *sums[2 * len(pairs) :]]
+    return sums[0]
+
+
+@given(st.one_of(st.integers(0, 300), st.integers(1000, 7300)), st.integers(0, 2**31))
 def test_reductions_follow_the_recipe_bit_for_bit(size: int, seed: int) -> None:
     x = (np.random.default_rng(seed).standard_normal(size) * 1e3).astype(np.float32)
     assert reduce_lanes("sum", x, (0,)).tobytes() == np.asarray(recipe_sum(list(x))).tobytes()
 
 
 def test_a_sum_over_several_axes_takes_them_in_row_major_order() -> None:
-    x = np.random.default_rng(0).standard_normal((3, 4, 50)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((3, 4, 550)).astype(np.float32)
     for axes, row in (((0, 2), x[:, 1, :]), ((1, 2), x[1]), ((0, 1), x[:, :, 1])):
         found = reference("sum", x, axes=axes)
         assert found[1] == recipe_sum(list(row.reshape(-1)))
 
 
 def test_a_row_alone_has_the_bits_it_has_in_a_batch() -> None:
-    x = np.random.default_rng(0).standard_normal((5, 333)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((5, 3333)).astype(np.float32)
     batch = reference("sum", x, axes=(1,))
     for row in range(5):
         assert reference("sum", x[row : row + 1], axes=(1,))[0] == batch[row]

@@ -12,8 +12,8 @@ from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops.einsum import parse_equation
 from tessera.ir.graph.ops.random import random_bits, split_words
-from tessera.ir.graph.ops.reduce import LANES
 from tessera.types.dtype import DType
+from tessera.types.numerics import LANES, LEAF
 from tests.numerics.forms import results
 from tests.scalar_table import APPROXIMATE_OPS, FUNCTION_OF_OP, ULP_BOUNDS
 
@@ -47,8 +47,9 @@ def _reference(spec: OpSpec) -> Callable[..., Any]:
 
 
 def steps(length: int) -> int:
-    """Additions that an element may go through in the fold of `length` elements: those of its lane, then the tree."""
-    return -(-length // LANES) + 5
+    """Additions that an element may go through in a sum of `length`: in its lane, then in both trees."""
+    lane, leaves = -(-min(length, LEAF) // LANES), -(-length // LEAF)
+    return lane + LANES.bit_length() - 1 + max(leaves - 1, 0).bit_length()
 
 
 def _ulp(asked: Asked) -> Array:
