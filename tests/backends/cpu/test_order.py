@@ -42,6 +42,37 @@ def test_a_sort_is_stable_at_every_length(dtype: Any, descending: bool) -> None:
         np.testing.assert_array_equal(found, np.take_along_axis(x, wanted, 1).astype(np.float64))
 
 
+def _any_bits(dtype: Any, count: int) -> Any:
+    """Keys of any bits, with the smallest and the largest ones among them, infinities, NaN and both zeros."""
+    rng, words = np.random.default_rng(count), np.dtype(f"u{np.dtype(dtype).itemsize}")
+    x = rng.integers(0, np.iinfo(words).max, (2, count), words, endpoint=True).view(dtype)
+    if np.dtype(dtype).kind == "f":
+        some = (0.0, -0.0, np.inf, -np.inf, np.nan)
+    else:
+        some = (np.iinfo(dtype).min, np.iinfo(dtype).max, 0)
+    for number, key in enumerate(some):
+        x[:, number :: 7 + number] = key
+    return x
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64, np.float32, np.float64],
+    ids=lambda dtype: np.dtype(dtype).name,
+)
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_sort_by_bytes_orders_keys_of_any_bits(dtype: Any, descending: bool) -> None:
+    """Lengths up to which lines are merged, and from which on they are sorted by bytes."""
+
+    def places(x: Any) -> Any:
+        return ts.ops.argsort(x, descending=descending)
+
+    order = ts.jit(places, dynamic=True)
+    for count in (127, 128, 129, 1000):
+        x = _any_bits(dtype, count)
+        np.testing.assert_array_equal(np.asarray(order(x)), reference("argsort", x, descending=descending))
+
+
 @pytest.mark.parametrize("dtype", [*DTYPES, np.uint32, np.uint64], ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("largest", [False, True])
 def test_a_selection_is_the_head_of_a_sort_at_every_length(dtype: Any, largest: bool) -> None:
