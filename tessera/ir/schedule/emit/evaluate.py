@@ -28,6 +28,7 @@ from tessera.ir.tile.typed_ops import FetchOp, LoadOp, StoreOp
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
+from tessera.types.numerics import LEAF
 
 # Reductions along a loop: what a loop carries, how a tile is accumulated, and how the lanes are reduced at the end.
 
@@ -58,9 +59,9 @@ def carried_dtypes(body: Tape, record: Record) -> list[DType]:
     kind, asked = spec_of(record).lower.kind, record.attributes.get("accumulate")
     source, result = (body.types[value].dtype.compute for value in (record.operands[0], record.results[0]))
     if kind in ("argmax", "argmin"):
-        # 32 bits are half the vectors, where all indices are known to fit.
+        # 32 bits are half the vectors, where all indices are known to fit, with those of lanes beyond the end.
         size = product(body.types[record.operands[0]].shape).value
-        return [source, i32 if size is not None and size < 1 << 31 else i64]
+        return [source, i32 if size is not None and size < (1 << 31) - LEAF else i64]
     return [source if kind in ("max", "min") else result if asked is None else asked.compute]
 
 
