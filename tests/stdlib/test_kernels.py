@@ -113,6 +113,16 @@ def test_scans_of_a_gpu(shape: tuple[int, ...], axis: int, kernels: int) -> None
             assert found.tobytes() == wanted
 
 
+@pytest.mark.parametrize("dtype", [dt.f16, dt.bf16, dt.f32], ids=str)
+def test_rows_that_programs_share_carry_a_narrow_accumulator(dtype: dt.DType) -> None:
+    """Totals of blocks are where results will be, in the dtype of those."""
+    gpu, x = GPUS["sm_90a"], np.random.default_rng(7).standard_normal((1, 8300)).astype(numpy_dtype(dtype))
+    attributes = {"kind": "sum", "axis": 1, "accumulate": dt.bf16 if dtype is dt.bf16 else dt.f16}
+    assert len(kernels_of("cumulative", typed([x], None), attributes, gpu)) == 3
+    (found,) = run_library("cumulative", [x], attributes, machine=gpu)
+    assert found.tobytes() == reference("cumulative", x, **attributes).tobytes()
+
+
 def test_a_scan_keeps_a_negative_zero_and_lets_nan_win() -> None:
     x = np.array([[-0.0, -0.0, np.nan, 1.0]], np.float32)
     (found,) = run_library("cumulative", [x], {"kind": "sum", "axis": 1})

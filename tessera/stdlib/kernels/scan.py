@@ -171,7 +171,8 @@ class BlockScan(Scan):
         b = self._begin([self.outer, self.length.ceildiv(BLOCK)], "totals")
         row, start = self._block_of()
         total = self._block({"_r": row}, start, None)
-        b.store(total, self.call.output(b, 0), self._first(), TileRegion({"_r": row, "_j": start}))
+        held = b.cast(total, self.out.dtype)  # exact: `_shares_rows` asks for a result that holds what is carried
+        b.store(held, self.call.output(b, 0), self._first(), TileRegion({"_r": row, "_j": start}))
         return b.finish()
 
     def write_blocks(self) -> SpecOp:
@@ -179,7 +180,7 @@ class BlockScan(Scan):
         b = self._begin([self.outer, self.length.ceildiv(BLOCK)], "blocks")
         row, start = self._block_of()
         above = b.load(self.call.output(b, 0), self._first(), TileRegion({"_r": row, "_j": start}))
-        self._block({"_r": row}, start, above)
+        self._block({"_r": row}, start, b.cast(above, self.compute))
         return b.finish()
 
     def _begin(self, grid: Sequence[Dim], part: str) -> TileBuilder:
