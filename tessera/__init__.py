@@ -40,7 +40,21 @@ _HOME = {
 }
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
 _WHERE["register_tree"] = ("tessera.frontend.pytree", "register")
-_MODULES = ("cuda", "dist", "effects", "graph", "op", "ops", "optim", "random", "stdlib", "tile", "verify")
+_MODULES = (
+    "cuda",
+    "data",
+    "dist",
+    "effects",
+    "graph",
+    "nn",
+    "op",
+    "ops",
+    "optim",
+    "random",
+    "stdlib",
+    "tile",
+    "verify",
+)
 
 __all__ = sorted((*_WHERE, *_MODULES))  # pyright: ignore[reportUnsupportedDunderAll] - the stub lists them
 

@@ -1,6 +1,6 @@
 # Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
 
-from tessera import cuda, dist, effects, graph, op, ops, optim, random, stdlib, tile, verify
+from tessera import cuda, data, dist, effects, graph, nn, op, ops, optim, random, stdlib, tile, verify
 from tessera.api.algebra import associative_scan, map, reduce
 from tessera.api.autodiff import autodiff, grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
@@ -69,6 +69,7 @@ __all__ = [
     "cuda",
     "custom_jvp",
     "custom_vjp",
+    "data",
     "debug_print",
     "deterministic",
     "device",
@@ -102,6 +103,7 @@ __all__ = [
     "linearize",
     "loss_scale",
     "map",
+    "nn",
     "nvfp4",
     "ones",
     "op",

@@ -13,7 +13,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import AnnotationError, ArgumentError
 from tessera.diagnostics.error import Span, TesseraError
-from tessera.frontend.pytree import LEAF, Tree, as_tuple, container_named, node_of
+from tessera.frontend.pytree import LEAF, Tree, as_tuple, container_named, is_record, node_of
 from tessera.types.annotation import HEADS, TensorAnnotation
 from tessera.types.frozen import frozen
 
@@ -206,7 +206,7 @@ def declared_form(annotation: Any) -> tuple[Tree, list[TensorAnnotation]] | None
     args, hints = typing.get_args(annotation), _field_hints(annotation)
     if typing.get_origin(annotation) is tuple and args and Ellipsis not in args:
         kind, names, inner = tuple, None, args
-    elif hints:
+    elif hints and is_record(annotation):
         kind, names, inner = annotation, tuple(hints), tuple(hints.values())
         if names != _names_of_fields(annotation):
             return None
@@ -253,7 +253,7 @@ def _union_members(annotation: Any) -> Sequence[Any]:
 
 
 def _child_annotations(annotation: Any, tree: Tree) -> Sequence[Any]:
-    count, names = len(tree.children), as_tuple(tree.data)
+    count = len(tree.children)
     if isinstance(annotation, TensorAnnotation):
         state = getattr(tree.type, "field_annotations", None)
         return state(annotation) if state is not None else [None] * count
@@ -269,7 +269,10 @@ def _child_annotations(annotation: Any, tree: Tree) -> Sequence[Any]:
     if origin is tuple and len(args) == count:
         return args
     hints = _field_hints(annotation)
-    return [hints.get(name) for name in names] if hints else [None] * count
+    if not hints or tree.type is None:
+        return [None] * count
+    names = tree.data if tree.type is dict else [one.lstrip(".") for one in node_of(tree.type).steps(tree.data, count)]
+    return [hints.get(name) for name in as_tuple(names)]
 
 
 def annotation_text(annotation: Any) -> str:

@@ -270,11 +270,12 @@ def register(
     split: Callable[[Any], Children],
     join: Callable[[Hashable, Sequence[Any]], Any],
     *,
-    fields: Sequence[str] = (),
+    fields: Sequence[str] | Callable[[Any], Sequence[str]] = (),
 ) -> None:
     """Make `kind` a container: `split(value)` returns (children, data), and `join(data, children)` the value.
 
-    `fields` names the children in paths, where they are attributes.
+    `fields` names the children in paths, where they are attributes; where they differ from value to value, it is a
+    function of the data.
     """
     if not isinstance(kind, type):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PytreeError(
@@ -289,7 +290,8 @@ def register(
         raise PytreeError(f"`{kind.__name__}` is a container already")
 
     def steps(data: Hashable, count: int) -> Sequence[str]:
-        return [f".{name}" for name in fields] if fields else _index_steps(data, count)
+        names = fields(data) if callable(fields) else fields
+        return [f".{name}" for name in names] if names else _index_steps(data, count)
 
     def split_checked(value: Any) -> Children:
         found: Any = split(value)
@@ -371,6 +373,11 @@ def _discover_node(kind: type[Any]) -> Node | None:
         return _NODES.setdefault(kind, _DATACLASS)
     _LEAF_TYPES.add(kind)
     return None
+
+
+def is_record(kind: type[Any]) -> bool:
+    """Whether the data of a container are the names of its fields: a dataclass or named tuple nobody registered."""
+    return (_NODES.get(kind) or _discover_node(kind)) in (_DATACLASS, _NAMEDTUPLE)
 
 
 def container_named(name: str) -> type[Any] | None:
