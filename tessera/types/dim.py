@@ -342,6 +342,8 @@ _TOKEN = re.compile(r"\s*(?:[0-9]+|[A-Za-z_][A-Za-z0-9_.]*|//|[-+*%(),])")
 _WORDS = {"floordiv": "//", "mod": "%"}
 _NESTING, _MOST_NESTED = ("//", "%", "ceildiv", "max", "min"), 100
 """What nests in a dim however it is written, and how often: dims are printed, hashed and evaluated recursively."""
+_SIGNED = ("", "+", "-", "*", "(", ",", *_NESTING)
+"""Tokens behind which a minus is a sign, as in `a // -b`, and no term ends."""
 _LONGEST_NUMBER, _MOST_TERMS, _MOST_FACTORS = 19, 1000, 64
 """Digits of the largest size, and terms and factors of a product: a product of sums has exponentially many."""
 
@@ -377,11 +379,11 @@ def parse_dim(text: str, *, refuses_zero: bool = False) -> Dim:
 def _nesting(tokens: Sequence[str], operators: Sequence[str], each: int) -> int:
     """How deep operators nest at most, and parentheses by `each`; terms and arguments stand beside each other."""
     levels = [(0, 0)]
-    for token in tokens:
+    for before, token in zip(("", *tokens), tokens, strict=False):
         deepest, here = levels[-1]
         if token in operators:
             levels[-1] = (deepest, here + 1)
-        elif token in ("+", "-", ","):
+        elif token in ("+", "-", ",") and before not in _SIGNED:
             levels[-1] = (max(deepest, here), 0)
         elif token == "(":
             levels.append((0, 0))

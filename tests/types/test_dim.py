@@ -190,8 +190,14 @@ def test_products_have_a_limit() -> None:
 @pytest.mark.parametrize("word", ["//", "%", "ceildiv", "mod", "floordiv"])
 def test_divisions_have_a_limit(word: str) -> None:
     assert parse_dim("B" + f" {word} S" * 100).symbols == {"B", "S"}
-    with pytest.raises(ValueError, match="100 times at most"):
-        parse_dim("B" + f" {word} S" * 101)
+    for operand in ("S", "-S", "- -S"):
+        with pytest.raises(ValueError, match="100 times at most"):
+            parse_dim("B" + f" {word} {operand}" * 101)
+
+
+def test_terms_do_not_nest() -> None:
+    text = " - ".join(f"B // {at}" for at in range(2, 202))
+    assert parse_dim(text).symbols == {"B"}
 
 
 def test_parentheses_have_a_limit() -> None:
