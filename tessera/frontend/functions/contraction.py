@@ -227,7 +227,8 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
 def ragged_dot(x: Any, w: Any, group_sizes: Any) -> Any:
     """Rows in groups one after the other, each group by a matrix of its own: tokens by expert, as in JAX.
 
-    `x` is [T, K], `w` is [G, K, N], and group `g` has `group_sizes[g]` rows; rows beyond all groups give zeros.
+    `x` is [T, K], `w` is [G, K, N], and group `g` has `group_sizes[g]` rows; rows beyond all groups give zeros. A size
+    below 0 counts as 0, and groups end where the rows do.
 
     >>> rows, scales = ts.array([[1.0], [2.0], [3.0]]), ts.array([[[10.0]], [[100.0]]])
     >>> ts.ops.ragged_dot(rows, scales, ts.array([1, 2]))
@@ -244,7 +245,8 @@ def ragged_dot(x: Any, w: Any, group_sizes: Any) -> Any:
         )
     (groups,) = shape_dims(sizes)
     here, other = (apply("iota", (), {"shape": (groups + 1, groups), "axis": at, "dtype": i64}) for at in (0, 1))
-    offsets = total_of(where(other < here, cast(sizes, i64), as_tensor(0, i64)), axis=1)
+    counts = apply("maximum", (cast(sizes, i64), as_tensor(0, i64)), {})
+    offsets = total_of(where(other < here, counts, as_tensor(0, i64)), axis=1)
     return apply("ragged_dot", (x, w, offsets), {})
 
 

@@ -15,7 +15,7 @@ from tessera.ir.graph.ops.ragged import ROWS
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
-from tessera.types.dtype import DType
+from tessera.types.dtype import f32, f64
 
 _COLUMNS = (256, 128)
 """Columns of a block on tensor cores: the first of which there is one whole, else the last."""
@@ -31,8 +31,8 @@ _OUTER = 64
 
 def _sizes_of(call: Call) -> tuple[int, int]:
     """The columns of a block and the K of a step."""
-    dtype = call.operands[0].dtype
-    is_tensor_cores = bool(call.machine.instructions) and dtype.bytes == 2
+    left, right = (operand.dtype for operand in call.operands[:2])
+    is_tensor_cores = bool(call.machine.instructions) and left.bytes == 2 and left is right
     if call.machine.is_gpu and not is_tensor_cores:
         return _PLAIN_COLUMNS, _PLAIN_STEP
     if not is_tensor_cores:
@@ -51,7 +51,7 @@ def _add_up(
     step: int,
 ) -> SSAValue:
     """The sum of dots over the coordinate `_k` between limits; operands are where the first two of the call are."""
-    dtype: DType = call.operands[0].dtype.compute
+    dtype = f64 if f64 in (type.dtype for type in (*call.operands[:2], *call.results)) else f32
 
     def body(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         parts = [

@@ -88,17 +88,21 @@ def dot_general(b: Builder, cotangents: Values, operands: Values, attributes: At
 def ragged_dot(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """By rows it is one with transposed matrices, by matrices the outer products of each group."""
     x, w, offsets = operands
+    a, c = _type(b, x), _type(b, w)
+    value = _cotangent(b, cotangents[0], a, c)
     if isinstance(x, Linear):
-        return (b.emit("ragged_dot", cotangents[0], _transpose_last(b, w), offsets), None, None)
-    return (None, b.emit("ragged_outer", x, cotangents[0], offsets), None)
+        return (b.emit("ragged_dot", value, _transpose_last(b, w), offsets, dtype=a.dtype), None, None)
+    return (None, b.emit("ragged_outer", x, value, offsets, dtype=c.dtype), None)
 
 
 def ragged_outer(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """By either rows it is the product of the others with the matrices of their groups."""
     x, y, offsets = operands
+    a, c = _type(b, x), _type(b, y)
+    value = _cotangent(b, cotangents[0], a, c)
     if isinstance(x, Linear):
-        return (b.emit("ragged_dot", y, _transpose_last(b, cotangents[0]), offsets), None, None)
-    return (None, b.emit("ragged_dot", x, cotangents[0], offsets), None)
+        return (b.emit("ragged_dot", y, _transpose_last(b, value), offsets, dtype=a.dtype), None, None)
+    return (None, b.emit("ragged_dot", x, value, offsets, dtype=c.dtype), None)
 
 
 def conv_windows(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
