@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tessera.diagnostics.codes import LoadError
 from tessera.runtime.callback import Callbacks
 from tessera.runtime.executable import MAGIC, VERSION, Executable, Guard, Port
+from tessera.types import numerics
 from tests.runtime.programs import add_executable
 
 names = st.text(max_size=6)
@@ -49,6 +50,15 @@ def test_another_version_is_refused(version: int) -> None:
     data[len(MAGIC)] = version
     with pytest.raises(LoadError, match=f"has format version {version}, this Tessera reads version {VERSION}"):
         Executable.from_bytes(bytes(data))
+
+
+def test_code_of_another_recipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would add floats in another order than what is compiled here."""
+    monkeypatch.setattr(numerics, "VERSION", numerics.VERSION - 1)
+    data = add_executable().to_bytes()
+    monkeypatch.undo()
+    with pytest.raises(LoadError, match=f"by version {numerics.VERSION - 1} of the recipes.*by version"):
+        Executable.from_bytes(data)
 
 
 @given(st.data())
