@@ -77,6 +77,11 @@ class Access:
     def element(self) -> str:
         return values.memory_type(self.dtype)
 
+    @property
+    def tile_names(self) -> frozenset[str]:
+        """What the values of index tiles are called."""
+        return frozenset(f"t{number}" for number in range(len(self.tiles)))
+
     def group(self) -> int:
         return group_of(self.op, self.layout, self.dtype.bytes, self.swizzle)
 
@@ -91,7 +96,7 @@ class Access:
     def with_shared_parts(self) -> Access:
         """The same with what does not depend on the element computed here, once."""
         f, op = self.f, self.op
-        moving = {*op.axes, *(f"t{number}" for number in range(len(self.tiles)))}
+        moving = {*op.axes, *self.tile_names}
         fixed, varying = split_terms(op.offset, moving)
         base = f.gep(self.base, dim_value(f, fixed, self.env), self.element)
         ends = [None if bound.symbols & moving else dim_value(f, bound, self.env) for bound in op.bounds]
@@ -124,17 +129,28 @@ class Access:
     def _near(self, dim: Dim, register: int) -> Neighbours | None:
         """What knows an expression from the first of a thread's neighbours; None where it is computed as it is."""
         inner, last = register % self.layout.vector, self.op.axes[-1] if self.op.axes and not self.swapped else ""
-        if not inner or not self.f.divides_words or not has_division_of(dim, last):
+        if not inner or not self.f.divides_words or not has_division_of(dim, last) or dim.symbols & self.tile_names:
             return None
         if register - inner not in self.near:
             first = self.emitter.coordinates(self.env, self.op.axes, self.layout, register - inner)
             self.near[register - inner] = Neighbours(self.f, last, first)
         return self.near[register - inner]
 
+    @property
+    def shares_divisions(self) -> bool:
+        """Whether where an element is follows from what its neighbours have computed."""
+        last = self.op.axes[-1] if self.op.axes else ""
+        return self.layout.vector > 1 and self.f.divides_words and has_division_of(self.op.offset, last)
+
     def value(self, dim: Dim, here: Mapping[str, Index], register: int) -> Value:
         """The value of an expression at the element of a register."""
-        near = self._near(dim, register)
-        return dim_value(self.f, dim, here) if near is None else near.value(dim, register % self.layout.vector)
+        # What an index tile holds is each neighbour's own.
+        common, own = split_terms(dim, self.tile_names)
+        near = self._near(common, register)
+        if near is None:
+            return dim_value(self.f, dim, here)
+        found = near.value(common, register % self.layout.vector)
+        return self.f.add(found, dim_value(self.f, own, here)) if own.terms else found
 
     def is_inside(self, index: Dim, extent: Dim, here: Mapping[str, Index], register: int) -> Value:
         """Whether an index is in `0 <= index < extent` at the element of a register."""
@@ -397,9 +413,11 @@ def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:
     f, dtype = access.f, access.dtype
     here = access.here(register)
     mask = access.mask(here, register, owner=True)
+    # Neighbours have masks of their own: what they share is computed in front of all of them.
+    shared = access.address(here, register) if access.shares_divisions else None
 
     def write() -> None:
-        address = access.address(here, register)
+        address = access.address(here, register) if shared is None else shared
         given = list(parts)
         mode: str = access.op.value("mode")
         if mode == "add" and dtype.is_integer:

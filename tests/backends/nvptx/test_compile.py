@@ -123,6 +123,8 @@ def test_rows_that_indices_name_are_read_in_vectors() -> None:
     assert set(found) == {"ld.global.nc.b32", "ld.global.nc.v4.b32", "st.global.v4.b32"}
     # Columns that indices name are not contiguous.
     assert "ld.global.nc.b16" in moves_of(take(1), table, rows)
+    # Each neighbour has an index of its own, whatever divisions they share.
+    assert "ld.global.nc.b16" in moves_of(take(1), np.zeros((1750, 9), np.float16), np.zeros(34, np.int32))
 
 
 def test_a_transpose_reads_and_writes_vectors() -> None:

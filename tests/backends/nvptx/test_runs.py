@@ -24,10 +24,12 @@ from tessera.runtime.devices.cuda.driver import assemble, assembler
 OPTIONS = Options.of(backend="cuda", features=("sm_90a",))
 
 
-def lowered(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any = np.float32) -> Lowering:
+def lowered(
+    function: Callable[..., Any], shape: tuple[int, ...], dtype: Any = np.float32, options: Options = OPTIONS
+) -> Lowering:
     # No memory is touched: of an array of one element all others are views.
     array = np.broadcast_to(np.zeros((), dtype), shape)
-    return lower(ts.jit(function).trace(array).tape, OPTIONS)
+    return lower(ts.jit(function).trace(array).tape, options)
 
 
 def kernels(lowering: Lowering) -> list[KernelOp]:
@@ -52,11 +54,20 @@ def test_reduced_axes_apart_are_read_in_vectors() -> None:
     assert (runs.vector, runs.warps_per_row) == (4, 16)
 
 
-CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], Any]] = {
+def centred(x: Any) -> Any:
+    """Elements beside a result of their rows, at indices that are quotients of one index."""
+    return x - x.mean(axis=(0, 2), keepdims=True)
+
+
+CASES: dict[str, tuple[Any, ...]] = {
     "ragged": (lambda x: x.sum(), (10**7 + 7,), np.float32),
     "columns": (lambda x: ts.ops.var(x, axis=0), (65537, 40), ml_dtypes.bfloat16),
     "an index": (lambda x: x.argmax(), (1 << 20,), np.float32),
     "whole space": (lambda x: ts.ops.softmax(x, axis=1), (2, 1 << 18), ml_dtypes.bfloat16),
+    "stores under masks": (
+        *(centred, (40, 3, 70), np.float32),
+        Options.of(backend="cuda", features=("sm_90a",), overrides={"row.runs": 1}),
+    ),
 }
 
 
