@@ -13,7 +13,7 @@ from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import div, logical_and, lt, where
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, is_tensor
 from tessera.frontend.functions.reduction import all as every
-from tessera.frontend.pytree import flatten, unflatten
+from tessera.frontend.pytree import flatten, leaves_like, unflatten
 from tessera.frontend.subprograms import type_of
 from tessera.frontend.traced_number import is_traced_number
 from tessera.ir.base import dispatch
@@ -91,7 +91,7 @@ class LossScale:
 
     def unscaled(self, gradients: Any) -> Any:
         """A tree of gradients in f32, without the scale."""
-        leaves, form = flatten(gradients)
+        leaves, form = flatten(gradients, keep_order=True)
         return unflatten(form, [div(cast(as_tensor(leaf), f32), self.scale) for leaf in leaves])
 
     def update(self, is_finite: Any) -> LossScale:
@@ -103,10 +103,10 @@ class LossScale:
 
     def choose(self, is_finite: Any, new: Any, old: Any) -> Any:
         """The tree `new` after a good step, else `old`, which has its form: a step that is not good is skipped."""
-        leaves, form = flatten(new)
-        before, other = flatten(old)
-        if form != other:
-            raise PytreeError(f"`LossScale.choose` takes two trees of one form, got {form} and {other}")
+        before, form = flatten(old, keep_order=True)  # the order of keys is part of what `jit` compiles for
+        leaves = leaves_like(form, new)
+        if leaves is None:
+            raise PytreeError(f"`LossScale.choose` takes two trees of one form, got {flatten(new)[1]} and {form}")
         good = as_tensor(is_finite)
         return unflatten(form, [where(good, one, two) for one, two in zip(leaves, before, strict=True)])
 

@@ -11,12 +11,13 @@ from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.arguments import check_int, describe_value
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of
-from tessera.frontend.pytree import flatten, unflatten
+from tessera.frontend.pytree import unflatten
 from tessera.optim.transforms import (
     Assigned,
     Optimizer,
     apply_updates,
     check_fraction,
+    flatten_in_order,
     float_leaves,
     leaves_alike,
     map_trees,
@@ -26,6 +27,7 @@ from tessera.optim.transforms import (
     zero_count,
     zeros_of,
 )
+from tessera.stdlib.optimizers import full_precision
 from tessera.types.dtype import DType, f32
 from tessera.types.frozen import frozen
 
@@ -125,13 +127,13 @@ def with_master(optimizer: Optimizer, dtype: DType = f32) -> Optimizer:
         return MasterState(master, optimizer.init(master))
 
     def update(gradients: Any, state: MasterState, params: Any = None) -> tuple[Any, MasterState]:
-        leaves, form = flatten(required_params("with_master", params))
+        leaves, form = flatten_in_order(required_params("with_master", params))
         held = leaves_alike("with_master", "the master parameters", state.params, form)
         given = leaves_alike("with_master", "gradients", gradients, form)
         wide = [cast(as_tensor(one), dtype_of(master)) for one, master in zip(given, held, strict=True)]
         updates, inner = optimizer.update(unflatten(form, wide), state.inner, state.params)
         master = apply_updates(state.params, updates)
-        narrow = [cast(new, dtype_of(leaf)) for new, leaf in zip(flatten(master)[0], leaves, strict=True)]
+        narrow = [cast(new, dtype_of(leaf)) for new, leaf in zip(flatten_in_order(master)[0], leaves, strict=True)]
         return Assigned(unflatten(form, narrow)), MasterState(master, inner)
 
     return Optimizer(init, update, assigns=True)
@@ -147,6 +149,7 @@ class ScaledState(NamedTuple):
     skipped: Any
     inner: Any
 
+    @full_precision()
     def scaled(self, loss: Any) -> Any:
         """The loss times the scale, in f32: what to differentiate."""
         return self.scale.scaled(loss)
@@ -211,6 +214,7 @@ class ParameterAverage:
         leaves, form = float_leaves("ema", params)
         return AverageState(zero_count(), unflatten(form, [cast(leaf, state_dtype(leaf)) for leaf in leaves]))
 
+    @full_precision()
     def update(self, state: AverageState, params: Any) -> AverageState:
         """The average with the parameters of one more step."""
         count = state.count + 1

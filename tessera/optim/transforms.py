@@ -11,7 +11,8 @@ from tessera.diagnostics.codes import ArgumentError, PytreeError
 from tessera.frontend.arguments import check_number, describe_value
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, is_tensor, rank_of
-from tessera.frontend.pytree import Tree, flatten, leaf_paths, unflatten
+from tessera.frontend.pytree import Tree, flatten, leaf_paths, leaves_like, unflatten
+from tessera.stdlib.optimizers import full_precision
 from tessera.types.dtype import DType, f32, i32
 from tessera.types.frozen import frozen
 
@@ -44,6 +45,10 @@ class Optimizer:
     assigns: bool = False
     """Whether its updates are `Assigned`: new parameters in place of differences."""
 
+    def __post_init__(self) -> None:
+        for name in ("init", "update"):
+            object.__setattr__(self, name, full_precision()(getattr(self, name)))
+
 
 class EmptyState(NamedTuple):
     """The state of what needs none."""
@@ -58,12 +63,20 @@ class CountState(NamedTuple):
 # Trees: what optimizers take, checked, with words for what is wrong.
 
 
+def flatten_in_order(tree: Any) -> tuple[list[Any], Tree]:
+    """The leaves of a tree and its form, with the keys of dicts in their own order.
+
+    That order is part of what `jit` compiles for: a step gives its parameters back as it took them.
+    """
+    return flatten(tree, keep_order=True)
+
+
 def leaves_alike(name: str, what: str, tree: Any, form: Tree) -> list[Any]:
     """The leaves of a tree that must have the form of the parameters; raises PytreeError where it has another."""
-    leaves, other = flatten(tree)
-    if other != form:
+    leaves = leaves_like(form, tree)
+    if leaves is None:
         raise PytreeError(
-            f"`{name}` takes `{what}` in the form of the parameters, {form}, got {other}",
+            f"`{name}` takes `{what}` in the form of the parameters, {form}, got {flatten_in_order(tree)[1]}",
             fix=f"give `{what}` one tensor for each parameter, in the same containers",
         )
     return leaves
@@ -71,7 +84,7 @@ def leaves_alike(name: str, what: str, tree: Any, form: Tree) -> list[Any]:
 
 def float_leaves(name: str, params: Any) -> tuple[list[Any], Tree]:
     """The leaves of parameters and their form; raises ArgumentError (T0202) for one that is no tensor of floats."""
-    leaves, form = flatten(params)
+    leaves, form = flatten_in_order(params)
     for leaf, path in zip(leaves, leaf_paths(form, "params"), strict=True):
         if not is_tensor(leaf) or not dtype_of(leaf).is_float:
             got = f"a tensor of {dtype_of(leaf)}" if is_tensor(leaf) else describe_value(leaf)
@@ -104,7 +117,7 @@ def zeros_of(params: Sequence[Any], form: Tree) -> Any:
 
 def map_trees(name: str, function: Callable[..., Any], tree: Any, **others: Any) -> Any:
     """`function` of the leaves of trees that all have the form of the first."""
-    leaves, form = flatten(tree)
+    leaves, form = flatten_in_order(tree)
     columns = [leaves_alike(name, what, other, form) for what, other in others.items()]
     return unflatten(form, [function(*row) for row in zip(leaves, *columns, strict=True)])
 
@@ -222,6 +235,7 @@ class Assigned(NamedTuple):
     params: Any
 
 
+@full_precision()
 def apply_updates(params: Any, updates: Any) -> Any:
     """The parameters after an update, each in its own dtype: a sum in f32 that is rounded once.
 
@@ -229,7 +243,7 @@ def apply_updates(params: Any, updates: Any) -> Any:
     Tensor([1] f32, [0.75])
     """
     if isinstance(updates, Assigned):
-        form = flatten(params)[1]
+        form = flatten_in_order(params)[1]
         return unflatten(form, leaves_alike("apply_updates", "updates", updates.params, form))
     return map_trees("apply_updates", add_rounded, params, updates=updates)
 
@@ -277,7 +291,7 @@ def add_decayed_weights(weight_decay: float, *, mask: Mask | None = None) -> Opt
     number = check_fraction("add_decayed_weights", "weight_decay", weight_decay, most=float("inf"))
 
     def function(gradients: Any, params: Any) -> Any:
-        leaves, form = flatten(required_params("add_decayed_weights", params))
+        leaves, form = flatten_in_order(required_params("add_decayed_weights", params))
         chosen = masked_leaves("add_decayed_weights", mask, leaves, form)
         updates = leaves_alike("add_decayed_weights", "gradients", gradients, form)
         return unflatten(form, [decayed(*row, number) for row in zip(updates, leaves, chosen, strict=True)])
@@ -296,6 +310,7 @@ def decayed(update: Any, parameter: Any, is_chosen: bool, weight_decay: float) -
 # Clipping.
 
 
+@full_precision()
 def global_norm(tree: Any) -> Any:
     """The Euclidean norm of all elements of a tree, summed in f32 (f64 for f64).
 
@@ -303,7 +318,7 @@ def global_norm(tree: Any) -> Any:
     Tensor([] f32, 5)
     """
     total: Any = None
-    for leaf in flatten(tree)[0]:
+    for leaf in flatten_in_order(tree)[0]:
         wide = cast(as_tensor(leaf), state_dtype(leaf))
         squares = ops.sum(wide * wide)
         total = squares if total is None else total + squares

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, rank_of
-from tessera.frontend.pytree import Tree, flatten, unflatten
+from tessera.frontend.pytree import Tree, unflatten
 from tessera.optim.transforms import (
     Mask,
     Optimizer,
@@ -21,6 +21,7 @@ from tessera.optim.transforms import (
     check_fraction,
     check_rate,
     decayed,
+    flatten_in_order,
     float_leaves,
     leaves_alike,
     masked_leaves,
@@ -103,12 +104,12 @@ def sgd(learning_rate: Rate, *, momentum: float = 0.0, nesterov: bool = False) -
         return MomentumState(zero_count(), zeros_of(*float_leaves("sgd", params)) if factor else None)
 
     def update(gradients: Any, state: MomentumState, params: Any = None) -> tuple[Any, MomentumState]:
-        leaves, form = flatten(gradients)
-        made = state.momentum
-        steps = [cast(as_tensor(leaf), state_dtype(leaf)) for leaf in leaves]
-        if factor:
-            held = leaves_alike("sgd", "momentum", state.momentum, form)
-            given = _wide(leaves, held)
+        if not factor:
+            leaves, form = flatten_in_order(gradients)
+            steps, made = [cast(as_tensor(leaf), state_dtype(leaf)) for leaf in leaves], None
+        else:
+            held, form = flatten_in_order(state.momentum)
+            given = _wide(leaves_alike("sgd", "gradients", gradients, form), held)
             moved = [factor * old + new for old, new in zip(held, given, strict=True)]
             steps = [new + factor * one for new, one in zip(given, moved, strict=True)] if nesterov else moved
             made = unflatten(form, moved)
@@ -133,8 +134,9 @@ def scale_by_adam(*, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> O
         return AdamState(zero_count(), zeros_of(leaves, form), zeros_of(leaves, form))
 
     def update(gradients: Any, state: AdamState, params: Any = None) -> tuple[Any, AdamState]:
-        leaves, form = flatten(gradients)
-        mu, nu = leaves_alike("adam", "mu", state.mu, form), leaves_alike("adam", "nu", state.nu, form)
+        mu, form = flatten_in_order(state.mu)
+        nu = leaves_alike("adam", "nu", state.nu, form)
+        leaves = leaves_alike("adam", "gradients", gradients, form)
         count = state.count + 1
         # Leaves of one dtype share their scalars.
         corrections = {
@@ -175,7 +177,7 @@ def adamw(
 
     def update(gradients: Any, state: AdamState, params: Any = None) -> tuple[Any, AdamState]:
         made, new = direction.update(gradients, state, params)
-        steps, form = flatten(made)
+        steps, form = flatten_in_order(made)
         steps = _decay("adamw", decay, mask, steps, params, form)
         return unflatten(form, _descend(rate_at(rate, state.count), steps)), new
 
@@ -208,9 +210,8 @@ def lion(
         return LionState(zero_count(), zeros_of(*float_leaves("lion", params)))
 
     def update(gradients: Any, state: LionState, params: Any = None) -> tuple[Any, LionState]:
-        leaves, form = flatten(gradients)
-        held = leaves_alike("lion", "mu", state.mu, form)
-        given = _wide(leaves, held)
+        held, form = flatten_in_order(state.mu)
+        given = _wide(leaves_alike("lion", "gradients", gradients, form), held)
         steps = [ops.sign(first * old + (1.0 - first) * new) for old, new in zip(held, given, strict=True)]
         mu = [second * old + (1.0 - second) * new for old, new in zip(held, given, strict=True)]
         steps = _decay("lion", decay, mask, steps, params, form)
@@ -269,7 +270,7 @@ def adafactor(
         return AdafactorState(zero_count(), *(unflatten(form, made) for made in (rows, columns, elements)))
 
     def update(gradients: Any, state: AdafactorState, params: Any = None) -> tuple[Any, AdafactorState]:
-        own, form = flatten(required_params("adafactor", params))
+        own, form = flatten_in_order(required_params("adafactor", params))
         leaves = leaves_alike("adafactor", "gradients", gradients, form)
         held = [leaves_alike("adafactor", name, getattr(state, name), form) for name in state._fields[1:]]
         chosen = masked_leaves("adafactor", mask, own, form)

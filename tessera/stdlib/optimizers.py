@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from tessera.api.eager import install
@@ -10,9 +12,29 @@ from tessera.api.jit import jit
 from tessera.diagnostics.codes import PytreeError
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of
-from tessera.frontend.pytree import flatten, unflatten
+from tessera.frontend.pytree import flatten, leaves_like, unflatten
+from tessera.frontend.scopes import policy
+from tessera.ir.base import dispatch
+from tessera.types.dtype import f32
+from tessera.types.policy import SILENT, Policy
 
 install()
+
+FULL_PRECISION = Policy(storage=f32, compute=f32, accumulate=f32, rounding="nearest_even")
+
+
+@contextmanager
+def full_precision() -> Generator[None]:
+    """Within it, arithmetic is in the dtypes of its operands, whatever policy is around: updates are small numbers.
+
+    Under `jit(policy=ts.Training())` moments would else be rounded to bf16.
+    """
+    around: Any = getattr(dispatch.active(), "policy", SILENT)
+    if not around:
+        yield
+        return
+    with policy(FULL_PRECISION):
+        yield
 
 
 def bias_correction(decay: float, count: Any, dtype: Any) -> Any:
@@ -41,13 +63,13 @@ def adam_direction(
 
 def _columns(trees: tuple[Any, ...]) -> tuple[list[list[Any]], Any]:
     """The leaves of several trees of one form, side by side."""
-    leaves, form = flatten(trees[0])
+    leaves, form = flatten(trees[0], keep_order=True)
     columns = [leaves]
     for name, tree in zip(("gradients", "mu", "nu"), trees[1:], strict=True):
-        more, other = flatten(tree)
-        if other != form:
+        more = leaves_like(form, tree)
+        if more is None:
             raise PytreeError(
-                f"`fused_adam` takes `{name}` in the form of the parameters, {form}, got {other}",
+                f"`fused_adam` takes `{name}` in the form of the parameters, {form}, got {flatten(tree)[1]}",
                 fix="give it a tree with one tensor for each parameter",
             )
         columns.append(more)
@@ -83,15 +105,16 @@ def _fused_adam(
     """
     columns, form = _columns((params, gradients, mu, nu))
     made: list[tuple[Any, Any, Any]] = []
-    for parameter, gradient, first, second in zip(*columns, strict=True):
-        dtype = dtype_of(first)
-        corrections = bias_correction(b1, count, dtype), bias_correction(b2, count, dtype)
-        first, second, step = adam_direction(cast(gradient, dtype), first, second, corrections, b1, b2, eps)
-        wide = cast(parameter, dtype)
-        if weight_decay:
-            step = step + weight_decay * wide
-        rate = learning_rate if isinstance(learning_rate, float) else cast(as_tensor(learning_rate), dtype)
-        made.append((cast(wide - rate * step, dtype_of(parameter)), first, second))
+    with full_precision():
+        for parameter, gradient, first, second in zip(*columns, strict=True):
+            dtype = dtype_of(first)
+            corrections = bias_correction(b1, count, dtype), bias_correction(b2, count, dtype)
+            first, second, step = adam_direction(cast(gradient, dtype), first, second, corrections, b1, b2, eps)
+            wide = cast(parameter, dtype)
+            if weight_decay:
+                step = step + weight_decay * wide
+            rate = learning_rate if isinstance(learning_rate, float) else cast(as_tensor(learning_rate), dtype)
+            made.append((cast(wide - rate * step, dtype_of(parameter)), first, second))
     new = [unflatten(form, [row[at] for row in made]) for at in range(3)]
     return new[0], new[1], new[2]
 
