@@ -34,13 +34,17 @@ def sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-def write_flushed(path: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a new file and flush it to the disk; its name is that of nobody else yet."""
+def write_flushed(
+    path: str, parts: Iterable[bytes | memoryview], finish: Callable[[int], None] | None = None
+) -> None:
+    """Write a new file and flush it to the disk; `finish` gets its descriptor when all parts are written."""
     with open(path, "xb", buffering=0) as file:
         for part in parts:
             view = memoryview(part).cast("B")
             for start in range(0, len(view), _CHUNK):
                 _write_all(file.fileno(), view[start : start + _CHUNK])
+        if finish is not None:
+            finish(file.fileno())
         os.fsync(file.fileno())
 
 
@@ -49,8 +53,10 @@ def _write_all(descriptor: int, view: memoryview) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def write_durable(path: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file in one step: another reader sees what was there before, or all of it.
+def write_durable(
+    path: str, parts: Iterable[bytes | memoryview], finish: Callable[[int], None] | None = None
+) -> None:
+    """Write a file in one step: another reader sees what was there before, or all of it; see `write_flushed`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +66,7 @@ def write_durable(path: str, parts: Iterable[bytes | memoryview]) -> None:
     """
     beside = _beside(path, "new")
     try:
-        write_flushed(beside, parts)
+        write_flushed(beside, parts, finish)
         os.replace(beside, path)
     except BaseException:
         with suppress(FileNotFoundError):

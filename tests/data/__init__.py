@@ -1,0 +1,1 @@
+"""Tests of `ts.data`: token files, datasets and loaders."""
