@@ -100,8 +100,8 @@ class LineSort(KeySort):
 
         def move(at: Value, _: list[Value]) -> list[Value]:
             key = self.key(lines[0], at)
-            place = self._increase(counts, self._digit(self._rank(key), digit))
-            self.put(lines[2], lines[3], place, key, self.index(lines[1], at))
+            target = self._increase(counts, self._digit(self._rank(key), digit))
+            self.put(lines[2], lines[3], target, key, self.index(lines[1], at))
             return []
 
         loop_in_strips(f, 0, count, 1, move, [])

@@ -2,7 +2,7 @@
 
 A weight of 8 bits with a scale for each row, or for each block of K, need not be written as 16-bit floats and read
 again: tensor cores that take an A operand from registers multiply what threads compute there. Such an operand is the
-A operand whichever side it is on, so a computed rhs gives the transposed result, which is stored transposed. That
+A operand whether it is lhs or rhs, so a computed rhs gives the transposed result, which is stored transposed. That
 pays as long as one block has all columns of the other operand: each element is then computed once, as before.
 """
 

@@ -107,15 +107,15 @@ class ColumnKernel(RowKernel):
             tile.scratch([_CHAINS, self.columns], dtype) for reducer in reducers for dtype in reducer.dtypes
         ]
 
-        def place() -> TileRegion:
+        def here() -> TileRegion:
             return TileRegion({"_k": self.zero, "_c": self.inside}, ("_k", "_c"), (_CHAINS, self.width))
 
         def put(carried: list[SSAValue]) -> None:
             for value, buffer in zip(carried, accumulators, strict=True):
-                tile.store(value, buffer, _AT, place())
+                tile.store(value, buffer, _AT, here())
 
         def take() -> list[SSAValue]:
-            return [tile.load(buffer, _AT, place()) for buffer in accumulators]
+            return [tile.load(buffer, _AT, here()) for buffer in accumulators]
 
         def rows(row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             def body() -> None:

@@ -128,7 +128,7 @@ class LeafPass:
         if self.is_single:
             kernel.finish_columns()
 
-    def _place(self, line: SSAValue, count: int) -> tuple[IndexMap, TileRegion]:
+    def _locate(self, line: SSAValue, count: int) -> tuple[IndexMap, TileRegion]:
         """Where lines of scratch are, `count` from a line on, or one where it is 0."""
         kernel = self.kernel
         coords, axes, sizes = {"_k": line, "_c": kernel.column}, ("_k",) * bool(count), (count,) * bool(count)
@@ -137,11 +137,11 @@ class LeafPass:
         return (_LINE, _COLUMN), TileRegion(coords, axes, sizes)
 
     def _load(self, buffer: SSAValue, line: SSAValue, count: int) -> SSAValue:
-        at, region = self._place(line, count)
+        at, region = self._locate(line, count)
         return self.tile.load(buffer, at, region)
 
     def _store(self, value: SSAValue, buffer: SSAValue, line: SSAValue, count: int) -> None:
-        at, region = self._place(line, count)
+        at, region = self._locate(line, count)
         self.tile.store(value, buffer, at, region)
 
 

@@ -138,7 +138,7 @@ class RunKernel(PartKernel):
         """The reductions of a level, each run into its line."""
         records = [record for record in self.plan.reductions if self.plan.stage[record.results[0]] == level]
         numbers = [number for record in records for number in self.group.lines[record.results[0]]]
-        self._place([self.argument(number) for number in numbers])
+        self._begin_run([self.argument(number) for number in numbers])
         self.read_totals(lambda other: other < level)
         self.run_pass(level, self.reducers(level), [], [])
         return self.tile.finish()
@@ -146,13 +146,13 @@ class RunKernel(PartKernel):
     def emit_full(self) -> SpecOp:
         """All results that have the size of the space."""
         first = len(self.body.inputs)
-        self._place([first + at for at, value in enumerate(self.body.outputs) if value in self.group.full])
+        self._begin_run([first + at for at, value in enumerate(self.body.outputs) if value in self.group.full])
         self.read_totals(lambda _: True)
         self.run_pass(self.plan.passes, [], list(dict.fromkeys(self.group.full)), [])
         return self.tile.finish()
 
-    def _place(self, writes: Sequence[int]) -> None:
-        """Where a program is: its run, and its row or columns."""
+    def _begin_run(self, writes: Sequence[int]) -> None:
+        """The builder of a kernel, and of its programs their run, and their row or columns."""
         run, extents = self.group.run, list(self.walk.extents)
         if self.by_columns:
             extents[-1] = extents[-1].ceildiv(self.width)

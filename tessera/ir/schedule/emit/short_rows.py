@@ -35,7 +35,7 @@ class ShortRowKernel(RowKernel):
 
     def _rows_of_a_program(self) -> int:
         """Rows of a tile: fewer where programs would be too few."""
-        lanes, rows, blocks = next_power_of_two(self.extent.value or LANES), TILE, self.request.machine.blocks
+        lanes, blocks = next_power_of_two(self.extent.value or LANES), self.request.machine.blocks
         rows = max(1, TILE // lanes)
         last, count = self.walk.extents[-1].value, product(self.walk.extents).value
         while rows > 1 and last is not None and rows // 2 >= last:
