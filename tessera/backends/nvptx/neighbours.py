@@ -65,7 +65,7 @@ class Neighbours:
                 carried[carry] = carried.get(carry, 0) + factor * times
         if not all(abs(times) < 1 << 28 for times in (fixed, *carried.values())):
             return None
-        total, last = f.const("i32", fixed), None
+        total, last, others = f.const("i32", fixed), None, dict[Value, int]()
         for carry, times in carried.items():
             if last is None or self._within.get(carry) == last:
                 # Where this carry happens the one before it does too.
@@ -73,7 +73,9 @@ class Neighbours:
                 total = f.select(carry, f.const("i32", fixed), total)
                 last = carry
             else:
-                total = f.op("add", total, f.select(carry, f.const("i32", times), f.const("i32", 0)))
+                others[carry] = times
+        for carry, times in others.items():
+            total = f.op("add", total, f.select(carry, f.const("i32", times), f.const("i32", 0)))
         return total
 
     def _moves(self, atom: Atom) -> bool:
