@@ -50,9 +50,11 @@ _MODULES = (
     "op",
     "ops",
     "optim",
+    "profile",
     "random",
     "stdlib",
     "tile",
+    "train",
     "verify",
 )
 

@@ -1,6 +1,6 @@
 # Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
 
-from tessera import cuda, data, dist, effects, graph, nn, op, ops, optim, random, stdlib, tile, verify
+from tessera import cuda, data, dist, effects, graph, nn, op, ops, optim, profile, random, stdlib, tile, train, verify
 from tessera.api.algebra import associative_scan, map, reduce
 from tessera.api.autodiff import autodiff, grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
@@ -111,6 +111,7 @@ __all__ = [
     "optim",
     "policy",
     "prefetch",
+    "profile",
     "quantize",
     "random",
     "reduce",
@@ -129,6 +130,7 @@ __all__ = [
     "tf32",
     "tile",
     "tile_scaled",
+    "train",
     "u16",
     "u32",
     "u64",

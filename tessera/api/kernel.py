@@ -372,6 +372,12 @@ class Kernel:
         """What runs for such arguments."""
         return self._jit.retry_with_sizes(lambda: self._jit.explain(*args, **kwargs))
 
+    def profile(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel for such arguments some times, and say where time went: a `ts.profile.Profile`."""
+        device = self._residence(args, kwargs)
+        jitted = self._jit if device is None else self._at(device)._jit
+        return jitted.retry_with_sizes(lambda: jitted.profile(*args, **kwargs))
+
     def cache_info(self) -> Any:
         """Counts of eager calls that found their code, that did not, and of compilations."""
         return self._jit.cache_info()

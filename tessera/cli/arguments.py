@@ -13,7 +13,7 @@ import textwrap
 import traceback
 import typing
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -415,6 +415,12 @@ def looked_at(function: Jit | Kernel, given: Given) -> tuple[Any, str, dict[str,
 
 def trace_call(function: Jit | Kernel, arguments: Arguments) -> Any:
     """The function as a tape, for such arguments."""
+    positional, named = arrange(function, arguments)
+    return call_described(lambda: function.trace(*positional, **named).tape)
+
+
+def arrange(function: Jit | Kernel, arguments: Arguments) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments as a call has them, by position and by name."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for parameter, _ in _declarations(function):
@@ -424,8 +430,13 @@ def trace_call(function: Jit | Kernel, arguments: Arguments) -> Any:
                 positional.append(value)
             else:
                 named[parameter.name] = value
+    return positional, named
+
+
+def call_described(work: Callable[[], Any]) -> Any:
+    """What `work` gives; raises TargetError for what the function itself raises, with what to write."""
     try:
-        return function.trace(*positional, **named).tape
+        return work()
     except TesseraError:
         raise
     except Exception as error:

@@ -143,6 +143,28 @@ def inspect(
 
 
 @app.command(cls=Command)
+def profile(
+    target: Target,
+    shape: Shapes = None,
+    size: Sizes = None,
+    value: Values = None,
+    output: Annotated[str, typer.Option(help="The folder that files are written to.", metavar="FOLDER")] = "profile",
+    execute: Execute = False,
+    progress: Progress = True,
+) -> None:
+    """Run a function, and show where its time and memory went.
+
+    Prints each kernel with its share of the roofline, and writes a page, a trace for Perfetto, tables and a flame
+    graph. Example: `tessera profile examples.softmax:by_hand --size N=1024`
+    """
+    from tessera.cli.arguments import Given, Look
+    from tessera.cli.show import show_profile
+
+    given = Given(shape or (), size or (), value or ())
+    raise typer.Exit(show_profile(target, given, output, Look(execute, progress)))
+
+
+@app.command(cls=Command)
 def lint(
     target: Target,
     shape: Shapes = None,

@@ -1,4 +1,4 @@
-"""`tessera inspect` and `tessera lint`: a function at four levels, and what its kernels take of a GPU."""
+"""`tessera inspect`, `profile` and `lint`: a function at four levels, what its call did, and its kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tessera.cli.arguments import Given, Look, TargetError, looked_at
+from tessera.cli.arguments import Given, Look, TargetError, arguments_for, arrange, call_described, looked_at
 from tessera.compiler.backend import backend_for_kind
 from tessera.compiler.compile import lower
 from tessera.compiler.inspect import LEVELS, Inspection, KernelView, Line, inspect_tape, kernel_views
@@ -136,6 +136,34 @@ def _short(text: str) -> str:
     for pattern, instead in _SHORTER:
         bare = pattern.sub(instead, bare)
     return bare
+
+
+# `tessera profile module:function`: where time and memory of a call went.
+
+
+def show_profile(target: str, given: Given, output: str, look: Look | None = None) -> int:
+    """Run a function with arguments made up for it, print where time went, and write a folder; the exit status."""
+    console, look = Console(), look or Look()
+    try:
+        function = look.find(target)
+        arguments = arguments_for(function, given)
+        positional, named = arrange(function, arguments)
+        look.say(f"compiling and running `{function.name}`")
+        found = call_described(lambda: function.profile(*positional, **named))
+        console.print(found)
+        look.say("writing what was seen, and the levels of the longest kernel")
+        report = found.save(output)
+    except TargetError as error:
+        console.print(Text(f"tessera profile: {error}"), style="red", soft_wrap=True)
+        return 2
+    except TesseraError as error:
+        console.print(Text(error.render()), soft_wrap=True)
+        return 1
+    if arguments.chosen:
+        sizes = ", ".join(f"{name} = {size}" for name, size in arguments.chosen.items())
+        console.print(Text(f"run with {sizes}; for others, --size {next(reversed(arguments.chosen))}=1024"))
+    console.print(Text(f"{report} has it as a page; beside it are a trace for Perfetto, the tables and a flame graph"))
+    return 0
 
 
 # `tessera lint module:function`: what each kernel takes of a GPU, and what makes it wait.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -164,10 +164,16 @@ def lower(
     keep_snapshots: bool = False,
     keep_locations: bool = False,
     begin: Begin | None = None,
+    observe: Callable[[str, ModuleOp], None] | None = None,
 ) -> Lowering:
-    """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
+    """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one.
+
+    `observe` is given the module after each pass of the graph and schedule stages.
+    """
     level = BYTES if options.memory is None else fit_memory(tape, options, library)
-    module, compilation, chooser, stages = _schedule(tape, options, library, level, keep_snapshots, keep_locations)
+    module, compilation, chooser, stages = _schedule(
+        tape, options, library, level, keep_snapshots, keep_locations, observe
+    )
     # General passes first, as what a backend contributes may rely on them; all in one list, for one runner.
     tile_passes = [*tile.pipeline(debug=options.debug, fast_math=options.fast_math), *compilation.tile_passes()]
     stages.run("tile", tile_passes, module, tile.EXIT)
@@ -196,12 +202,13 @@ def _schedule(
     level: int,
     keep_snapshots: bool = False,
     keep_locations: bool = False,
+    observe: Callable[[str, ModuleOp], None] | None = None,
 ) -> tuple[ModuleOp, Any, StaticChooser, Stages]:
     """A program after the graph and schedule stages; `level` is how much its backward part may rematerialize."""
     backend = backend_of(options.backend)
     chooser = StaticChooser(dict(options.overrides), {**all_models(), **backend.models}, KNOBS)
     compilation = backend.compilation(options, chooser)
-    stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
+    stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations, observe=observe)
     module = from_tape(tape)
     stages.run("graph", graph.pipeline(checks=options.debug, level=level), module, graph.EXIT)
     stages.run(
@@ -218,6 +225,12 @@ def _schedule(
         schedule.EXIT,
     )
     return module, compilation, chooser, stages
+
+
+def schedule_tape(tape: Tape, options: Options, observe: Callable[[str, ModuleOp], None] | None = None) -> ModuleOp:
+    """A program after the schedule stage, as its code is made from it; `observe` is given it after each pass."""
+    level = BYTES if options.memory is None else fit_memory(tape, options)
+    return _schedule(tape, options, None, level, observe=observe)[0]
 
 
 def fit_memory(tape: Tape, options: Options, library: KernelLibrary | None = None) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from tessera.compiler.compile import Lowering, lower
@@ -23,7 +24,7 @@ from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 
 LEVELS = ("graph", "schedule", "tile", "target")
-_LOCATION = re.compile(r' loc\((?:"\d+:\d+"\()?"((?:[^"\\]|\\.)*)":(\d+):\d+\)?\)$')
+_LOCATION = re.compile(r' loc\((?:"\d+:\d+[^"]*"\()?"((?:[^"\\]|\\.)*)":(\d+):\d+\)?\)$')
 _OP = re.compile(r"^\s*(%\S+(, %\S+)* = )?t(tile|target)\.")
 _UNKNOWN = " loc(unknown)"
 _SNAPSHOT = "<snapshot>"
@@ -285,3 +286,60 @@ def _kernel_lines(kernels: Iterable[SpecOp], groups: _Groups) -> Iterator[Line]:
             is_shared = number == 0 or (not own and _OP.search(line.text) is not None)
             yield Line(line.text, everything if is_shared else own)
         yield Line("")
+
+
+# One kernel by itself, from the ops of its group to the text that becomes its code.
+
+
+def lower_kernel(tape: Tape, options: Options, kernel: str) -> dict[str, tuple[Line, ...]]:
+    """A kernel of a program at every level: `graph`, `schedule`, `tile`, `target` and `llvm` (or PTX, on a GPU).
+
+    Graph IR is the body of its group, Schedule IR the group with its choices and the ops of the host program that touch
+    its buffers. Raises KeyError for a name that no kernel of the program has.
+    """
+    texts: dict[str, list[Line]] = {"graph": [], "schedule": []}
+
+    def observe(name: str, module: ModuleOp) -> None:
+        if name == "schedule-deduplicate":
+            functions = symbol_table(module)
+            found = next((fuse for fuse in fusions_in(module) if _is_form(kernel, fuse.body)), None)
+            if found is not None:
+                texts["graph"] += _parse_locations(print_module(functions[found.body], locations=True))
+                texts["schedule"].append(Line(f"// the group\n{str(found).strip()}".partition("\n")[2]))
+
+    lowering = lower(tape, options, keep_locations=True, observe=observe)
+    targets = [one for one in lowering.targets if _is_form(one.value("symbol"), kernel)]
+    kernels = [one for one in lowering.kernels if _is_form(one.symbol, kernel)]
+    if not kernels:
+        raise KeyError(kernel)
+    texts["schedule"] += _host_lines(lowering.program, kernel)
+    codes = dict(zip((one.value("symbol") for one in lowering.targets), lowering.texts, strict=False))
+    code = "\n".join(codes.get(one.value("symbol"), "") for one in targets)
+    return {
+        **{name: tuple(lines) for name, lines in texts.items()},
+        "tile": tuple(line for one in kernels for line in _parse_locations(print_module(one, locations=True))),
+        "target": tuple(line for one in targets for line in _parse_locations(print_module(one, locations=True))),
+        "llvm": tuple(Line(line) for line in code.splitlines()),
+    }
+
+
+def _is_form(kernel: str, of: str) -> bool:
+    """Whether a kernel is what is called so, or stands in for it in some launches."""
+    return kernel == of or kernel.startswith(f"{of}__")
+
+
+def _host_lines(program: SpecOp, kernel: str) -> Iterator[Line]:
+    """The ops of a host program that call a kernel, and those that make and free its buffers: of its first call."""
+    ops = [op for op in program.walk() if op is not program]
+    call = next((op for op in ops if isinstance(op, CallOp) and op.kernel == kernel), None)
+    if call is None:
+        return
+    touched = set(call.operands)
+    own = {op for op in ops if touched & set(op.results) or (touched & set(op.operands) and not isinstance(op, CallOp))}
+    remaining = iter(ops)
+    for line in _parse_locations(print_module(program, locations=True)):
+        if re.match(r"\s*(%\S+(, %\S+)* = )?tsched\.(?!module)", line.text) is None:
+            continue
+        op = next(remaining)
+        if op is call or (op in own and op.name != "tsched.return"):
+            yield Line(line.text, line.keys)

@@ -287,7 +287,8 @@ _FIELDS = 4  # of a kernel in native code: its address, when it began and ended,
 class Span:
     """Something that took time: a `kernel`, a `collective`, or a `wait` for one; in nanoseconds.
 
-    `line` is where a kernel comes from, and what it is of that line (`model.py:3:36-3:41, backward`).
+    `line` is where a kernel comes from, and what it is of that line (`model.py:3:36-3:41, backward`). `track` is what
+    it ran in: the thread of a CPU that called it, or a stream of a GPU.
     """
 
     kind: str
@@ -296,6 +297,7 @@ class Span:
     end: int
     rank: int
     line: str = ""
+    track: int = 0
 
     def overlap(self, other: Span) -> int:
         """Nanoseconds that both ran."""
@@ -340,20 +342,21 @@ class Timeline:
 
     def running(self) -> list[tuple[str, str]]:
         """What has begun and not ended, as pairs of kind and name."""
-        return [*(("kernel", name) for (name, _), start, end in self._kernel_times() if start and not end), *self._open]
+        begun = [("kernel", name) for (name, _), start, end, _ in self._kernel_times() if start and not end]
+        return [*begun, *self._open]
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """All spans that have ended."""
         times = [one for one in self._kernel_times() if one[2]]
-        kernels = [Span("kernel", name, start, end, self.rank, line) for (name, line), start, end in times]
+        kernels = [Span("kernel", name, start, end, self.rank, line, at) for (name, line), start, end, at in times]
         return tuple(sorted([*kernels, *self._others], key=lambda span: (span.start, span.end)))
 
-    def _kernel_times(self) -> list[tuple[tuple[str, str], int, int]]:
-        found: list[tuple[tuple[str, str], int, int]] = []
+    def _kernel_times(self) -> list[tuple[tuple[str, str], int, int, int]]:
+        found: list[tuple[tuple[str, str], int, int, int]] = []
         for at in range(min(KERNELS, self._kernels[1])):
-            kernel, start, end, _ = self._kernels[2 + at * _FIELDS : 2 + (at + 1) * _FIELDS]
-            found.append((self._name(kernel), start, end))
+            kernel, start, end, thread = self._kernels[2 + at * _FIELDS : 2 + (at + 1) * _FIELDS]
+            found.append((self._name(kernel), start, end, thread))
         return found
 
     def _name(self, address: int) -> tuple[str, str]:

@@ -26,7 +26,7 @@ def test_help_names_every_command() -> None:
     assert result.exit_code == 0
     assert [
         name
-        for name in ("explain", "doctor", "inspect", "lint", "run", "cache", "version")
+        for name in ("explain", "doctor", "inspect", "profile", "lint", "run", "cache", "version")
         if name not in result.output
     ] == []
 
@@ -125,7 +125,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["explain"], ["doctor"], ["inspect"], ["lint"], ["run"], ["cache"], ["version"]]
+    "command", [[], ["explain"], ["doctor"], ["inspect"], ["profile"], ["lint"], ["run"], ["cache"], ["version"]]
 )
 def test_every_help_fits_a_terminal_and_says_something_of_each_option(command: list[str]) -> None:
     shown = RUNNER.invoke(app, [*command, "--help"], env={"COLUMNS": "100"})

@@ -221,13 +221,15 @@ class Stages:
     `TESSERA_VERIFY=1`, every pass is verified and its text kept until the next. `TESSERA_DUMP=dir` writes the text
     after each pass, `TESSERA_TIMING=1` prints a table at `finish`. With `keep_locations` texts say where ops came from.
     With `reads_text` the module is of a text, and no pass but those asked for has run: what a lowering makes of it may
-    be more than a machine has, or lack what others choose, and is then refused like the text itself.
+    be more than a machine has, or lack what others choose, and is then refused like the text itself. `observe` is given
+    the name of each pass and the module after it.
     """
 
     rebuild: Callable[[], ModuleOp] | None = None
     keep_snapshots: bool = False
     keep_locations: bool = False
     reads_text: bool = False
+    observe: Callable[[str, ModuleOp], None] | None = None
     steps: list[Step] = field(default_factory=list[Step], init=False)
     snapshots: list[Snapshot] = field(default_factory=list[Snapshot], init=False)
     _history: list[Visit] = field(default_factory=list["Visit"], init=False)
@@ -285,6 +287,8 @@ class Stages:
         ops = sum(1 for _ in module.walk()) if self._timing else 0
         self.steps.append(Step(stage, one.name, seconds, ops))
         self._keep(stage, one.name, module)
+        if self.observe is not None:
+            self.observe(one.name, module)
 
     def _verify_exit(
         self, stage: str, passes: Sequence[Pass], module: ModuleOp, legality: Legality | None, are_verified: bool

@@ -312,6 +312,13 @@ class CudaProgram:
     number_maker = staticmethod(number_maker)
     """What makes a Python float an argument."""
 
+    @staticmethod
+    def record_launches() -> Any:
+        """A block in which each launch of this thread is timed by events, as `record_timeline` does on a CPU."""
+        from tessera.runtime.devices.cuda.launch_times import record_launches  # noqa: PLC0415 - few are profiled
+
+        return record_launches()
+
     def _state(self, stream: int, offloaded: PinnedMemory | None = None) -> Any:
         """The table that the entry reads, for a stream; that of a plan which offloads values is its own."""
         found = self._states.get(stream) if offloaded is None else None

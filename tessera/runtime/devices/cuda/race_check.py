@@ -136,6 +136,10 @@ class Watcher:
             return [Signal(words[0], words[1])]
         return [Wait(words[1], words[0])] if name == "cuStreamWaitEvent" else [HostWait(words[0])]
 
+    def add_kernels(self, facts: Mapping[str, Any], words: Iterable[int]) -> None:
+        """Know the kernels of an executable, whose handles `words` begin with."""
+        self.kernels.update(watched_kernels(facts, words))
+
     def take_exception(self) -> BaseException | None:
         """What a function raised, once."""
         raised, self.raised = self.raised, None
@@ -168,7 +172,7 @@ def watched_call(
     watcher.offloaded = offloaded
     watcher.workspace = (own, own + (free_list.size if free_list is not None else 0))
     watcher.taken = (*((one.address, one.address + one.nbytes) for one in made), watcher.workspace)
-    watcher.kernels.update(watched_kernels(facts, words))
+    watcher.add_kernels(facts, words)
     code = run(watcher.address)
     raised = watcher.take_exception()
     if raised is not None:
@@ -208,13 +212,20 @@ def race_check() -> Generator[LaunchLog]:
         else:
             log.add(entry, threading.get_ident())
 
+    with watching(Watcher(), note):
+        yield log
+
+
+@contextmanager
+def watching(watcher: Watcher, note: Callable[[Entry], None]) -> Generator[None]:
+    """Inside it, calls of this thread go through the functions of a watcher, after all that was there before."""
     before, handle = WATCH.note, streams.current_stream()
     driver().call("cuCtxSynchronize")
     WATCH.note = note
-    _WATCHERS.append(Watcher())
+    _WATCHERS.append(watcher)
     CURRENT.handle = streams.handle_of(handle)
     try:
-        yield log
+        yield
     finally:
         _WATCHERS.pop()
         WATCH.note = before
