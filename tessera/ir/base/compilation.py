@@ -53,6 +53,7 @@ KNOBS: Mapping[str, str] = {
     "kernel.block": "the block of a user's kernel whose schedule names none",
     "pipeline.stages": "pipeline stages of a contraction's copies; 0 lets the machine decide",
     "attention.queries": "queries of a block of attention",
+    "attention.backward": "the block of scores, rows and columns, of a gradient of attention",
     "scan.tile": "columns of a tile of a scan",
     "scatter.tile": "columns of a tile of a scatter",
     "sort.tile": "columns of a tile of a sort",

@@ -198,8 +198,9 @@ class OpSpec:
     value (or tuple of values) to use instead, of the same type and bit for bit the same, or None. `policy` is what a
     numerics policy makes of the op, `interval` how far it takes its operands (`ir/base/interval.py`). `jvp` and
     `transpose` name the rules of its derivatives (`ir/graph/derivatives/shared.py`): an op that has neither is
-    differentiated through `decompose`, or says in `no_derivative` why it has none. `batch` names the rule for a batch
-    of operands (`ir/graph/batching/shared.py`), `shard` is a slot of the transform of that name.
+    differentiated through `decompose`, or says in `no_derivative` why it has none. One whose derivative needs more than
+    its results is linearized as the op `with_residuals`, which takes the same and gives more. `batch` names the rule
+    for a batch of operands (`ir/graph/batching/shared.py`), `shard` is a slot of the transform of that name.
     `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
     `more_effects` are those that an op has by its attributes, on top of `effects`. `attribute_rule` gives, from
     operand types, attributes that are not given when an op is first made; rewrites hand them on. An op that
@@ -233,6 +234,7 @@ class OpSpec:
     interval: IntervalRule | None = None
     jvp: str | None = None
     transpose: str | None = None
+    with_residuals: str = ""
     no_derivative: str = ""
     batch: str | None = None
     shard: Transform | None = None

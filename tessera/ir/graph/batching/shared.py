@@ -166,9 +166,11 @@ def attention(b: Builder, op: BatchedOp) -> Any:
     """Joined with the batch that attention has; a mask or a length that differs in the batch of a cache is not."""
     if "cached" in op.spec.short_name and op.is_batched[3]:
         return None  # one element after the other
-    given, extra = [op.whole(b, at) for at in range(3)], list[Any]()
+    # All but a mask or a length have the batch of attention.
+    first = sum(not name.endswith("*") and name != "length" for name in op.spec.operands)
+    given, extra = [op.whole(b, at) for at in range(first)], list[Any]()
     batch = b.type_of(given[0]).shape[1]
-    for at in range(3, len(op.operands)):
+    for at in range(first, len(op.operands)):
         value = op.operands[at]
         if "cached" in op.spec.short_name:
             extra.append(value)
@@ -183,7 +185,7 @@ def attention(b: Builder, op: BatchedOp) -> Any:
         extra.append(b.emit("reshape", wide, shape=(op.size * batch, *inner)))
     joined = [b.emit("reshape", one, shape=(op.size * batch, *b.type_of(one).shape[2:])) for one in given]
     made = op.emit(b, *joined, *extra)
-    several: Sequence[Any] = made if op.spec.short_name == "attention_with_lse" else (made,)
+    several: Sequence[Any] = (made,) if op.spec.has_one_result else made
     return [b.emit("reshape", one, shape=(op.size, batch, *b.type_of(one).shape[1:])) for one in several]
 
 

@@ -1,7 +1,7 @@
-"""Derivatives of attention, from its scores, whose softmax is rematerialized: nothing of it is kept.
+"""Derivatives of attention, from its log-sum-exps: scores are rematerialized, and nothing of them is kept.
 
-With `P = softmax(s)` of scores `s = scale q kᵀ + mask`, a change of the scores changes the result by
-`(P (ds - sum(P ds))) v`.
+Attention is linearized as one op, `attention_tangent`. Forward mode runs what it decomposes into; reverse mode takes
+its transpose, `attention_backward`, whose kernels go over scores in blocks. Over a cache whole scores are computed.
 """
 
 from __future__ import annotations
@@ -11,117 +11,92 @@ from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import cast, constant, expand, size_value
-from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, zeros
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, linear_type, unbroadcast, zeros
 from tessera.ir.graph.ops.attention import scale_value
+from tessera.ir.graph.ops.attention_backward import (
+    change_scores,
+    hide,
+    is_later,
+    multiply_wide,
+    repeat_heads,
+    score,
+    transpose_last,
+    weigh_change,
+)
 from tessera.types import dtype as dt
-from tessera.types.dtype import DType
-from tessera.types.shape import Shape
-
-HIDDEN = float("-inf")
 
 
 def attention_jvp(b: Builder, op: Applied) -> Any:
     """By queries, keys, values and an added mask; the log-sum-exp has the mean change of its scores."""
-    q, k, v, *masks = op.operands
-    compute = b.type_of(q).dtype.compute
-    scale = scale_value(b, b.type_of(q).shape[3], op.attributes["scale"], compute)
-    keys, values = _for_each_head(b, q, (k, v))
-    scores = b.emit("mul", _product(b, q, keys, compute), scale)
-    for one in masks:
-        scores = b.emit("add", scores, cast(b, one, compute))
-    if op.attributes["causal"]:
-        shape = b.type_of(scores).shape
-        scores = _hide(b, scores, _later(b, shape, size_value(b, shape[3])))
-    changes = _score_changes(b, (q, keys), op.tangents, scale, compute)
-    if masks and op.tangents[3] is not None:
-        mask_change = b.emit("broadcast_to", cast(b, op.tangents[3], compute), shape=b.type_of(scores).shape)
-        changes.append(mask_change)
-    made = _weigh_values(b, scores, changes, values, op.tangents[2], (q, v), op.results)
-    return made if len(op.results) > 1 else made[0]
+    by = tuple(number for number, tangent in enumerate(op.tangents) if tangent is not None)
+    tangents = [op.tangents[number] for number in by]
+    given = {name: op.attributes[name] for name in ("causal", "scale")}
+    made = b.emit("attention_tangent", *op.operands[:3], *op.results, *op.operands[3:], *tangents, by=by, **given)
+    return [cast(b, one, b.type_of(result).dtype) for one, result in zip(made, op.results, strict=True)]
+
+
+def attention_tangent(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """`attention_backward`; a mask has the gradients of whole scores, as many as it has elements itself.
+
+    A cotangent of the log-sum-exps is one of scores, weighted by their shares, as `delta` is, of the other sign.
+    """
+    q, k, v, out, lse, *others = operands
+    masks = others[: len(others) - len(attributes["by"])]
+    kind, compute = b.type_of(q), b.type_of(q).dtype.compute
+    given, by_lse = cotangents
+    given = zeros(b, b.type_of(out)) if given is None else given
+    products = b.emit("mul", cast(b, given, compute), cast(b, out, compute))
+    delta = b.emit("sum", products, axes=(3,), keepdims=False)
+    if by_lse is not None:
+        delta = b.emit("sub", delta, cast(b, by_lse, compute))
+    # A row that sees no key has weights of 0, whatever is subtracted.
+    unseen = b.emit("eq", lse, constant(b, float("-inf"), b.type_of(lse).dtype))
+    shift = b.emit("where", unseen, constant(b, 0.0, b.type_of(lse).dtype), lse)
+    same = {name: attributes[name] for name in ("causal", "scale")}
+    rows = (cast(b, given, kind.dtype), shift, delta)
+    made = [*b.emit("attention_backward", q, k, v, *rows, *masks, **same)]
+    if 3 in attributes["by"]:
+        change = _change_scores(b, (q, k, v), rows, masks, same)
+        made.append(cast(b, unbroadcast(b, change, b.type_of(masks[0]).shape), linear_type(others[-1]).dtype))
+    return (*[None] * (5 + len(masks)), *(made[number] for number in attributes["by"]))
+
+
+def _change_scores(
+    b: Builder, factors: Sequence[Any], rows: Sequence[Any], masks: Sequence[Any], attributes: Attributes
+) -> Any:
+    """The gradients of all scores."""
+    (q, k, v), (given, shift, delta) = factors, rows
+    kind = b.type_of(q)
+    multiply = multiply_wide(b, kind.dtype.compute)
+    keys, values = (repeat_heads(b, one, kind.shape[1]) for one in (k, v))
+    scores = score(b, q, keys, masks, attributes, multiply)
+    shares = b.emit("exp", b.emit("sub", scores, expand(b, shift, 3)))
+    by_shares = multiply(given, transpose_last(b, values))
+    return b.emit("mul", shares, b.emit("sub", by_shares, expand(b, delta, 3)))
 
 
 def cached_jvp(b: Builder, op: Applied) -> Any:
     """As `attention`, over the filled part of a cache."""
     q, k, v, length = op.operands
-    compute = b.type_of(q).dtype.compute
-    scale = scale_value(b, b.type_of(q).shape[3], op.attributes["scale"], compute)
-    keys, values = _for_each_head(b, q, (k, v))
-    scores = b.emit("mul", _product(b, q, keys, compute), scale)
+    kind = b.type_of(q)
+    compute = kind.dtype.compute
+    scale = scale_value(b, kind.shape[3], op.attributes["scale"], compute)
+    keys, values = (repeat_heads(b, one, kind.shape[1]) for one in (k, v))
+    scores = b.emit("mul", multiply_wide(b, compute)(q, transpose_last(b, keys)), scale)
     shape = b.type_of(scores).shape
     none, most = constant(b, 0, dt.i64), size_value(b, shape[3])
     filled = b.emit("clamp", cast(b, length, dt.i64), none, most)
     column = b.emit("iota", shape=shape, axis=3, dtype=dt.i64)
     hidden = b.emit("ge", column, filled)
     if op.attributes["causal"]:
-        hidden = b.emit("logical_or", hidden, _later(b, shape, filled))
-    scores = _hide(b, scores, hidden)
-    changes = _score_changes(b, (q, keys), op.tangents, scale, compute)
+        hidden = b.emit("logical_or", hidden, is_later(b, shape, filled))
+    scores = hide(b, scores, hidden)
+    change = change_scores(b, (q, keys), op.tangents, op.attributes["scale"])
     # What lies beyond the filled part is not read, and may be anything.
     seen = b.emit("lt", b.emit("iota", shape=b.type_of(values).shape, axis=2, dtype=dt.i64), filled)
     values = b.emit("where", seen, values, constant(b, 0.0, b.type_of(values).dtype))
-    return _weigh_values(b, scores, changes, values, op.tangents[2], (q, v), op.results)[0]
-
-
-def _for_each_head(b: Builder, q: Any, shared: Sequence[Any]) -> list[Any]:
-    """Keys or values with a head for each head of the queries."""
-    heads = b.type_of(q).shape[1]
-    return [_repeat_heads(b, one, heads) for one in shared]
-
-
-def _repeat_heads(b: Builder, value: Any, heads: Any) -> Any:
-    batch, own, length, size = b.type_of(value).shape
-    if own == heads:
-        return value
-    wide: Shape = (batch, own, heads // own, length, size)
-    spread = b.emit("broadcast_to", expand(b, value, 2), shape=wide)
-    return b.emit("reshape", spread, shape=(batch, heads, length, size))
-
-
-def _product(b: Builder, q: Any, k: Any, compute: DType) -> Any:
-    return b.emit("matmul", q, b.emit("transpose", k, axes=(0, 1, 3, 2)), dtype=compute)
-
-
-def _later(b: Builder, shape: Shape, keys: Any) -> Any:
-    """Whether a key comes after a query, the last query being aligned with the last key."""
-    row, column = (b.emit("iota", shape=shape, axis=axis, dtype=dt.i64) for axis in (2, 3))
-    last = b.emit("add", row, b.emit("sub", keys, size_value(b, shape[2])))
-    return b.emit("gt", column, last)
-
-
-def _hide(b: Builder, scores: Any, hidden: Any) -> Any:
-    return b.emit("where", hidden, constant(b, HIDDEN, b.type_of(scores).dtype), scores)
-
-
-def _score_changes(b: Builder, given: Sequence[Any], tangents: Values, scale: Any, compute: DType) -> list[Any]:
-    """The tangents of the scores by queries and by keys."""
-    (q, keys), changes = given, list[Any]()
-    if tangents[0] is not None:
-        changes.append(b.emit("mul", _product(b, tangents[0], keys, compute), scale))
-    if tangents[1] is not None:
-        (own,) = _for_each_head(b, q, (tangents[1],))
-        changes.append(b.emit("mul", _product(b, q, own, compute), scale))
-    return changes
-
-
-def _weigh_values(
-    b: Builder, scores: Any, changes: Sequence[Any], values: Any, by_values: Any, given: Sequence[Any], results: Values
-) -> list[Any]:
-    """The tangents of the result and, where it is one, of the log-sum-exp."""
-    q, v = given
-    shares = b.emit("softmax", scores, axis=-1)
-    narrow, compute = b.type_of(v).dtype, b.type_of(shares).dtype
-    change, parts, lse = add_all(b, changes), list[Any](), None
-    if change is not None:
-        weighted = b.emit("mul", change, shares)
-        mean = b.emit("sum", weighted, axes=(3,), keepdims=True)
-        weight_change = b.emit("sub", weighted, b.emit("mul", mean, shares))
-        parts.append(b.emit("matmul", cast(b, weight_change, narrow), values, dtype=compute))
-        lse = b.emit("reshape", mean, shape=b.type_of(mean).shape[:3])
-    if by_values is not None:
-        (own,) = _for_each_head(b, q, (by_values,))
-        parts.append(b.emit("matmul", cast(b, shares, narrow), own, dtype=compute))
-    out = cast(b, add_all(b, parts), b.type_of(results[0]).dtype)
-    return [out, lse][: len(results)]
+    out, _ = weigh_change(b, scores, change, values, op.tangents[2])
+    return cast(b, out, b.type_of(op.results[0]).dtype)
 
 
 # Caches.

@@ -128,7 +128,7 @@ def attention_reference(
 
 
 def attention_with_lse_reference(
-    q: Array, k: Array, v: Array, *masks: Array, causal: bool = False, scale: float | None = None
+    q: Array, k: Array, v: Array, *masks: Array, causal: bool = False, scale: float | None = None, part: int = 0
 ) -> tuple[Array, Array]:
     """The same, and the log-sum-exp of each row of scores."""
     added: Any = causal_mask(q.shape[2], k.shape[2]) if causal else 0.0
@@ -138,7 +138,7 @@ def attention_with_lse_reference(
 
 
 def _infer_with_lse(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-    (out,) = _infer_attention(ctx, types, {**attributes, "part": 0})
+    (out,) = _infer_attention(ctx, types, attributes)
     return [out, out.with_shape(out.shape[:3]).with_dtype(out.dtype.compute)]
 
 
@@ -547,6 +547,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("parts", _arrays(1, 2, 1, 3, 600, 8), {"causal": True, "part": 256}),
         ),
         simplify=_split_keys,
+        with_residuals="attention_with_lse",
         interval=_WEIGHTED_VALUES,
     ),
     _attention(
@@ -554,6 +555,7 @@ SPECS: tuple[OpSpec, ...] = (
         "`attention`, and the log-sum-exp of each row of its scores, -inf for a row that sees no key.",
         ("q", "k", "v", "mask*"),
         CAUSAL,
+        Attribute("part", "int", 0, _SPLIT),
         results=("out", "lse"),
         infer=_infer_with_lse,
         reference=attention_with_lse_reference,

@@ -24,7 +24,6 @@ from tessera.ir.graph.ops import REGISTRY, why_no_derivative
 from tessera.ir.graph.ops.custom import LINEAR, Step, check_tangent_effects, refuse_forward, rules_of
 from tessera.ir.graph.transforms.tape_builder import (
     DerivativeBuilder,
-    TapeBuilder,
     add_inputs,
     as_values,
     effects_of,
@@ -82,6 +81,12 @@ class Dual:
     tangent: Tangent
 
 
+def with_residuals(spec: OpSpec, given: Sequence[Dual]) -> OpSpec:
+    """The op that an op is linearized as: where it has tangents, one that gives what its derivative needs too."""
+    is_active = any(value.tangent is not None for value in given)
+    return REGISTRY[spec.with_residuals] if is_active and spec.with_residuals else spec
+
+
 class DualBuilder:
     """The builder that `decompose` of an op gets: what it emits is linearized on the way."""
 
@@ -94,10 +99,12 @@ class DualBuilder:
     def emit(self, name: str, *operands: Dual, **attributes: Any) -> Any:
         spec, builder = REGISTRY[name], self._linearizer.builder
         full = spec.complete(attributes, [self.type_of(one) for one in operands])
+        count = None if spec.results[-1].endswith("*") else len(spec.results)
+        spec = with_residuals(spec, operands)
         results = builder.append(spec, [operand.primal for operand in operands], full)
         tangents = self._linearizer.push(spec, operands, results, full)
         duals = tuple(map(Dual, results, tangents))
-        return duals[0] if spec.has_one_result else duals
+        return duals[0] if REGISTRY[name].has_one_result else duals[:count]
 
 
 class Linearizer:
@@ -113,7 +120,8 @@ class Linearizer:
             given = [values[operand] for operand in record.operands]
             self.builder.follow(record)
             types = [tape.types[result] for result in record.results]
-            values.update(zip(record.results, self._step(record, given, types), strict=True))
+            # An op may have given residuals beside its results.
+            values.update(zip(record.results, self._step(record, given, types), strict=False))
         return [values[output] for output in tape.outputs]
 
     def _step(self, record: Record, given: Sequence[Dual], types: Sequence[TensorType]) -> list[Dual]:
@@ -123,7 +131,10 @@ class Linearizer:
             rule = jvp_rule(spec)
             if rule is not None:
                 return rule(self, given, record.attributes)
-        results = self.builder.copy(record, [value.primal for value in given], types)
+        operands, spec = [value.primal for value in given], with_residuals(spec, given)
+        if spec.name != record.op:
+            record, types = replace(record, op=spec.name), self.builder.infer(spec, operands, record.attributes)
+        results = self.builder.copy(record, operands, types)
         if not is_active:
             return [Dual(result, None) for result in results]
         return list(map(Dual, results, self.push(spec, given, results, record.attributes)))
@@ -193,17 +204,23 @@ class LinearizedTape:
 def run_forward(tape: Tape) -> None:
     """Put the tangents that a custom function computes in the place of its linear ops, also inside of bodies.
 
+    An op that is there to be transposed, and is nothing but linear, becomes its parts, under the policy of its op.
     Raises DifferentiationError (T0306) for a function that has a rule for reverse mode alone.
     """
     if not any(_has_linear(record) for record in tape.records):
         return
-    records, builder, values = list(tape.records), TapeBuilder(tape), dict[int, int]()
+    records, builder, values = list(tape.records), DerivativeBuilder(tape), dict[int, int]()
     tape.records.clear()
     for record in records:
         operands = tuple(values.get(value, value) for value in record.operands)
         if record.op == LINEAR:
             rule = forward_of(record.attributes, record.span)
             values.update(zip(record.results, builder.inline(rule, operands), strict=True))
+            continue
+        decompose = REGISTRY[record.op].decompose if _is_linear(record) else None
+        if decompose is not None:
+            builder.follow(record)
+            values.update(zip(record.results, as_values(decompose(builder, operands, record.attributes)), strict=True))
             continue
         given = {name: _run_bodies(value) for name, value in record.attributes.items()} if record.bodies else {}
         tape.records.append(replace(record, operands=operands, attributes=given or record.attributes))
@@ -226,8 +243,18 @@ def forward_of(attributes: Attributes, span: Span | None) -> Tape:
     return rule
 
 
+def _is_linear(record: Record) -> bool:
+    """Whether an op is there to be transposed, and its `decompose` is what forward mode runs."""
+    spec = REGISTRY[record.op]
+    return spec.transpose is not None and spec.jvp is None and spec.lower is None and not spec.region_names
+
+
 def _has_linear(record: Record) -> bool:
-    return record.op == LINEAR or any(_has_linear(inner) for body in record.bodies for inner in body.records)
+    return (
+        record.op == LINEAR
+        or _is_linear(record)
+        or any(_has_linear(inner) for body in record.bodies for inner in body.records)
+    )
 
 
 def _run_bodies(value: Any) -> Any:

@@ -65,11 +65,7 @@ class TapeBuilder:
 
     def append(self, spec: OpSpec, operands: Sequence[int], attributes: Mapping[str, Any]) -> tuple[int, ...]:
         """The results of an op with all its attributes."""
-        try:
-            types = spec.infer(self._context, [self.tape.types[operand] for operand in operands], attributes)
-        except RuleError as error:
-            raise GraphVerifyError(error.message, span=self.span, fix=error.advice or None) from error
-        results = tuple(self.tape.new_value(type) for type in types)
+        results = tuple(self.tape.new_value(type) for type in self.infer(spec, operands, attributes))
         record = Record(spec.name, tuple(operands), attributes, results, self.span, self.policy, self.device)
         self.tape.records.append(record)
         for body in record.bodies if spec.region_names else ():
@@ -77,6 +73,13 @@ class TapeBuilder:
             # What a rule adds to a body comes from the line of the op around it.
             body.records[:] = [replace(one, span=self.span) if one.span is None else one for one in body.records]
         return results
+
+    def infer(self, spec: OpSpec, operands: Sequence[int], attributes: Mapping[str, Any]) -> Sequence[TensorType]:
+        """The types of an op's results."""
+        try:
+            return spec.infer(self._context, [self.tape.types[operand] for operand in operands], attributes)
+        except RuleError as error:
+            raise GraphVerifyError(error.message, span=self.span, fix=error.advice or None) from error
 
     def copy(self, record: Record, operands: Sequence[int], types: Sequence[TensorType]) -> tuple[int, ...]:
         """The results, of these types, of a record of another tape, on operands of this one."""

@@ -1,0 +1,373 @@
+"""The gradient of attention by queries, keys and values in two passes, without atomics (Dao, 2023).
+
+Scores are rematerialized block by block: with their log-sum-exps, `P = exp2(s - lse)` needs no maximum and no sum, and
+with `delta = rowsum(dout * out)` the gradient of the scores is `dS = P (dout vᵀ - delta)`. Both passes are one kernel
+seen from two sides: a program has a block of rows of its own (queries, or keys), and loops over blocks of the others.
+From the side of the queries `dq = scale dS k`; from that of the keys, with scores transposed, `dk = scale dSᵀ q` and
+`dv = Pᵀ dout`, summed over all heads of queries that share a head of keys, in order. All sums are chains in the order
+of what is summed, so sizes of blocks, threads and the batch change no bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.language import TileBuilder, TileRegion
+from tessera.stdlib.kernels.attention import bounds_of
+from tessera.stdlib.kernels.call import Call, LibraryKernel
+from tessera.types.dim import Dim, maximum, minimum
+from tessera.types.dtype import DType, bool_, f64
+from tessera.types.frozen import frozen
+
+BLOCKS = ((128, 128), (128, 256), (64, 256), (64, 128), (64, 64), (256, 128))
+"""Candidates for the rows and the columns of a block of scores; they change only the speed."""
+THREAD_BLOCKS = ((32, 32), (32, 64), (64, 32), (64, 64))
+"""The same for GPU kernels without tensor cores, whose threads hold all scores of a block."""
+_WHOLE = 256
+"""A head up to this size is one tile; a larger or dynamic one is processed in parts."""
+_PART = 64
+_THREAD_PART = 32
+_LOG2E = math.log2(math.e)
+_LOW = float("-inf")
+QUERY, KEY, VALUE, COTANGENT, LSE, DELTA, MASK = range(7)
+"""Operands by number; results are those of the first three."""
+
+
+@frozen
+class Axis:
+    """A dim cut into tiles: `bounds` is empty where they always fit."""
+
+    name: str
+    size: Dim
+    tile: int
+
+    @property
+    def at(self) -> Dim:
+        return Dim.symbol(self.name)
+
+    @property
+    def bounds(self) -> dict[str, Dim]:
+        return bounds_of(self.name, self.size, self.tile)
+
+    @property
+    def is_one(self) -> bool:
+        return self.size.value == self.tile
+
+
+@frozen
+class Factor:
+    """A matrix that a pass multiplies: the operand that it is, and its last axis."""
+
+    number: int
+    axis: Axis
+
+
+class BackwardPass:
+    """Emits one kernel that gives the gradients of the operands `results`, all of queries or all of keys and values."""
+
+    def __init__(self, call: Call, results: Sequence[int]) -> None:
+        self.call, self.results = call, tuple(results)
+        self.is_by_keys = QUERY not in results
+        q, k, v = call.operands[:3]
+        (self.batch, self.heads), self.shared = q.shape[:2], k.shape[1]
+        self.dtype: DType = q.dtype.compute
+        sizes, (own, other) = {"_i": q.shape[2], "_j": k.shape[2]}, ("_j", "_i") if self.is_by_keys else ("_i", "_j")
+        rows, columns = call.choose("attention.backward", self._candidates)
+        self.rows, self.columns = Axis(own, sizes[own], int(rows)), Axis(other, sizes[other], int(columns))
+        head, width = self._in_tiles("_d", q.shape[3]), self._in_tiles("_e", v.shape[3])
+        query, key = Factor(QUERY, head), Factor(KEY, head)
+        cotangent, value = Factor(COTANGENT, width), Factor(VALUE, width)
+        self.own = (key, value) if self.is_by_keys else (query, cotangent)
+        self.others = (query, cotangent) if self.is_by_keys else (key, value)
+        self.summed = [self.others[1] if number == VALUE else self.others[0] for number in self.results]
+        self.b: TileBuilder = call.builder(self._grid(), "".join("qkv"[number] for number in self.results))
+        self.coords = self._coordinates()
+        axis = self._result_axis
+        self.column = self.b.index(0) if axis.is_one else self._start(3, axis.tile)
+        """Where the columns of the program's results begin."""
+        self.factor, self.scale = self._make_scales()
+
+    # Blocks.
+
+    @property
+    def is_by_threads(self) -> bool:
+        """Whether a GPU without tensor cores runs it: tiles are fully unrolled there, so code must stay small."""
+        return self.call.lanes == 32
+
+    @property
+    def _candidates(self) -> tuple[tuple[int, int], ...]:
+        return THREAD_BLOCKS if self.is_by_threads else BLOCKS
+
+    def _in_tiles(self, name: str, size: Dim) -> Axis:
+        is_whole = size.value is not None and is_whole_head(self.call, size)
+        part = _THREAD_PART if self.is_by_threads else _PART
+        return Axis(name, size, size.value if is_whole and size.value else part)
+
+    # Grid and indices.
+
+    @property
+    def _result_axis(self) -> Axis:
+        """The columns of the results, in parts of which each has programs of its own where a head is not one tile."""
+        return self.summed[0].axis
+
+    def _grid(self) -> list[Dim]:
+        blocks = self.rows.size.ceildiv(self.rows.tile)
+        found = [self.batch, self.shared if self.is_by_keys else self.heads, blocks]
+        axis = self._result_axis
+        return found if axis.is_one else [*found, axis.size.ceildiv(axis.tile)]
+
+    def _start(self, axis: int, tile: int) -> SSAValue:
+        return self.b.index(Dim.symbol("_p") * tile, {"_p": self.b.program_id(axis)})
+
+    def _coordinates(self) -> dict[str, SSAValue]:
+        b, group = self.b, self.heads // self.shared
+        found = {"_b": b.program_id(0), self.rows.name: self._start(2, self.rows.tile)}
+        own = b.program_id(1)
+        found["_g" if self.is_by_keys else "_h"] = own
+        if self.heads == self.shared:
+            found["_g"] = found["_h"] = own
+        elif not self.is_by_keys:
+            found["_g"] = b.index(Dim.symbol("_h") // group, found)
+        return found
+
+    def _index(self, factor: Factor) -> list[Dim]:
+        """Where a row of a factor is in its operand."""
+        is_query = factor.number in (QUERY, COTANGENT)
+        row = Dim.symbol("_h" if is_query else "_g"), Dim.symbol("_i" if is_query else "_j")
+        return [Dim.symbol("_b"), *row, factor.axis.at]
+
+    def _region(self, *axes: Axis, **coords: SSAValue) -> TileRegion:
+        bounds = {name: bound for axis in axes for name, bound in axis.bounds.items()}
+        return TileRegion({**self.coords, **coords}, tuple(a.name for a in axes), tuple(a.tile for a in axes), bounds)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether later keys are hidden: the last query is aligned with the last key."""
+        return bool(self.call.attributes["causal"])
+
+    @property
+    def _lead(self) -> Dim:
+        """How many keys there are before those that the first query sees last."""
+        return self.call.operands[KEY].shape[2] - self.call.operands[QUERY].shape[2]
+
+    @property
+    def _limits(self) -> tuple[Dim, Dim]:
+        """Where columns that a row of the block sees, or is seen by, begin, and where they end."""
+        end, none = self.columns.size, Dim.constant(0)
+        if not self.is_causal:
+            return none, end
+        if self.is_by_keys:
+            first = maximum(0, self.rows.at - self._lead)
+            return first // self.columns.tile * self.columns.tile, end
+        return none, maximum(0, minimum(end, self.rows.at + self._lead + self.rows.tile))
+
+    # Scales: in f64 and rounded once, the same for a head dim that is known here or in a run.
+
+    def _make_scales(self) -> tuple[float | SSAValue, float | SSAValue]:
+        """What queries are multiplied by for scores in base 2, and what gradients of scores are."""
+        b, given, size = self.b, self.call.attributes["scale"], self.call.operands[QUERY].shape[3]
+        if given is None and size.value is not None:
+            given = 1.0 / math.sqrt(max(size.value, 1))
+        if given is not None:
+            return float(given * _LOG2E), float(given)
+        count = b.coordinate_of(maximum(size, 1), TileRegion({}, (), (), {}))
+        scale = b.elementwise("div", b.full(1.0, (), f64), b.elementwise("sqrt", b.cast(count, f64)))
+        wide = b.elementwise("mul", scale, b.full(_LOG2E, (), f64))
+        return b.cast(wide, self.dtype), b.cast(scale, self.dtype)
+
+    def _times(self, tile: SSAValue, factor: float | SSAValue, sizes: tuple[int, ...]) -> SSAValue:
+        b = self.b
+        by = b.broadcast(factor, sizes, ()) if isinstance(factor, SSAValue) else b.full(factor, sizes, self.dtype)
+        return b.elementwise("mul", tile, by)
+
+    # The kernel.
+
+    def write(self) -> SpecOp:
+        b, rows = self.b, self.rows.tile
+        used = 1 if self.results == (VALUE,) else 2
+        held = [self._load_own(at, b.index(0)) if self.own[at].axis.is_one else None for at in range(used)]
+        start = [b.full(0.0, (rows, factor.axis.tile), self.dtype) for factor in self.summed]
+        stats = [] if self.is_by_keys else self._load_stats({})
+        sums = self._add_heads(partial(self._add_block, held, stats), start)
+        for number, factor, total in zip(self.results, self.summed, sums, strict=True):
+            self._store(number, factor, total)
+        return b.finish()
+
+    def _add_heads(self, block: partial[list[SSAValue]], start: list[SSAValue]) -> list[SSAValue]:
+        """Blocks of all heads of queries that belong to the program: one, or those that share the head of keys."""
+        b, (low, high) = self.b, self._limits
+
+        def add(h: SSAValue | None, carried: list[SSAValue]) -> list[SSAValue]:
+            own = {} if h is None else {"_h": h}
+            end = self._round_up(high, self.columns.tile)
+            return b.loop(
+                b.index(low, self.coords),
+                b.index(end, self.coords),
+                self.columns.tile,
+                lambda at, inner: block({**own, self.columns.name: at}, inner),
+                carried,
+            )
+
+        if not self.is_by_keys or self.heads == self.shared:
+            return add(None, start)
+        group, g = self.heads // self.shared, Dim.symbol("_g")
+        limits = [b.index(first * group, self.coords) for first in (g, g + 1)]
+        return b.loop(limits[0], limits[1], 1, add, start)
+
+    def _round_up(self, end: Dim, step: int) -> Dim:
+        """The end of a loop: without tensor cores it is rounded up to whole steps, to have no remainder loop."""
+        return end.ceildiv(step) * step if self.is_by_threads and end.value is None else end
+
+    def _add_block(
+        self,
+        held: Sequence[SSAValue | None],
+        stats: Sequence[SSAValue],
+        at: dict[str, SSAValue],
+        carried: list[SSAValue],
+    ) -> list[SSAValue]:
+        """Sums after one more block of columns."""
+        lse, *deltas = stats or self._load_stats(at)
+        weights = self._weigh(self._multiply(0, held[0], at), lse, at)
+        changes = None
+        for delta in deltas:
+            changes = self._change(weights, self._multiply(1, held[1], at), delta)
+        made: list[SSAValue] = []
+        for number, factor, total in zip(self.results, self.summed, carried, strict=True):
+            left = weights if number == VALUE else changes
+            assert left is not None
+            right = self._load_other(factor, {**at, factor.axis.name: self.column})
+            made.append(self.b.dot(self._left(left), right, total))
+        return made
+
+    def _left(self, tile: SSAValue) -> SSAValue:
+        """A block of weights or of changes as the left operand of a dot."""
+        return tile
+
+    def _load_own(self, at: int, d: SSAValue) -> SSAValue:
+        """A block of the program's rows; those that are multiplied for scores are scaled."""
+        b, factor = self.b, self.own[at]
+        region = self._region(self.rows, factor.axis, **{factor.axis.name: d})
+        where = self.call.at(factor.number, self._index(factor))
+        tile = b.cast(b.load(self.call.input(b, factor.number), where, region), self.dtype)
+        return tile if at else self._times(tile, self.factor, region.sizes)
+
+    def _load_other(self, factor: Factor, at: dict[str, SSAValue]) -> SSAValue:
+        """A block of columns; keys that no query of the block sees are not read."""
+        b, region = self.b, self._region(self.columns, factor.axis, **at)
+        if self.is_causal and not self.is_by_keys:
+            region = region.along(region.axes, region.sizes, {**region.bounds, "_j": self._limits[1]})
+        where = self.call.at(factor.number, self._index(factor))
+        return b.cast(b.load(self.call.input(b, factor.number), where, region), self.dtype)
+
+    def _load_stats(self, at: dict[str, SSAValue]) -> list[SSAValue]:
+        """Log-sum-exps of a block of queries and, where gradients of scores are computed, their deltas."""
+        b, axis = self.b, self.columns if self.is_by_keys else self.rows
+        region, index = self._region(axis, **at), [Dim.symbol(name) for name in ("_b", "_h", "_i")]
+        return [
+            b.cast(b.load(self.call.input(b, number), self.call.at(number, index), region), self.dtype)
+            for number in ((LSE,) if self.results == (VALUE,) else (LSE, DELTA))
+        ]
+
+    def _multiply(self, number: int, held: SSAValue | None, at: dict[str, SSAValue]) -> SSAValue:
+        """The scores of a block, or the gradients of its weights: rows by transposed columns, in parts of a head."""
+        b, own, other = self.b, self.own[number], self.others[number]
+        axis = own.axis
+
+        def add_part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            columns = b.transpose(self._load_other(other, {**at, axis.name: d}))
+            return [b.dot(self._load_own(number, d) if held is None else held, columns, carried[0])]
+
+        start = b.full(0.0, (self.rows.tile, self.columns.tile), self.dtype)
+        if axis.is_one:
+            return add_part(b.index(0), [start])[0]
+        end = self._round_up(axis.size, axis.tile)
+        return b.loop(b.index(0), b.index(end), axis.tile, add_part, [start])[0]
+
+    def _across(self, stat: SSAValue) -> SSAValue:
+        """A number for each query, for a block of scores."""
+        return self.b.broadcast(stat, (self.rows.tile, self.columns.tile), (1,) if self.is_by_keys else (0,))
+
+    def _weigh(self, scores: SSAValue, lse: SSAValue, at: dict[str, SSAValue]) -> SSAValue:
+        """`exp2` of the masked scores less their log-sum-exps."""
+        b, region = self.b, self._region(self.rows, self.columns, **at)
+        scores = self._mask(scores, region)
+        lowered = b.elementwise("fma", self._across(lse), b.full(-_LOG2E, region.sizes, self.dtype), scores)
+        return b.elementwise("exp2", lowered)
+
+    def _mask(self, scores: SSAValue, region: TileRegion) -> SSAValue:
+        """Scores plus the mask; -inf for keys that are out of bounds or hidden.
+
+        Queries that are out of bounds are zeros, and so is what they add to sums.
+        """
+        b, keys = self.b, self.call.operands[KEY].shape[2]
+        for number in range(MASK, len(self.call.operands)):
+            where = self.call.at(number, _mask_index(self.call, number))
+            tile = b.cast(b.load(self.call.input(b, number), where, region), self.dtype)
+            scores = b.elementwise("fma", tile, b.full(_LOG2E, region.sizes, self.dtype), scores)
+        if self.is_by_keys:
+            return self._hide_earlier(scores, region) if self.is_causal else scores
+        seen = minimum(keys, self.rows.at + 1 + self._lead) if self.is_causal else region.bounds.get("_j")
+        if seen is None:
+            return scores
+        return b.clip(scores, "_j", _LOW, region.along(region.axes, region.sizes, {"_j": seen}))
+
+    def _hide_earlier(self, scores: SSAValue, region: TileRegion) -> SSAValue:
+        """Scores of keys with -inf for queries that come before them."""
+        b = self.b
+        begin = region.along(region.axes, region.sizes, {"_i": self.rows.at - self._lead})
+        seen = b.clip(b.full(False, region.sizes, bool_), "_i", True, begin)
+        return b.select(seen, scores, b.full(_LOW, region.sizes, self.dtype))
+
+    def _change(self, weights: SSAValue, by_weights: SSAValue, delta: SSAValue) -> SSAValue:
+        """The gradients of scores, without their scale."""
+        b = self.b
+        return b.elementwise("mul", weights, b.elementwise("sub", by_weights, self._across(delta)))
+
+    def _store(self, number: int, factor: Factor, total: SSAValue) -> None:
+        b, axis = self.b, factor.axis
+        region = self._region(self.rows, axis, **{axis.name: self.column})
+        if number != VALUE:
+            total = self._times(total, self.scale, region.sizes)
+        made = b.cast(total, self.call.results[number].dtype)
+        head = "_g" if self.is_by_keys else "_h"
+        b.store(made, self.call.output(b, number), [Dim.symbol("_b"), Dim.symbol(head), self.rows.at, axis.at], region)
+
+
+def _mask_index(call: Call, number: int) -> list[Dim]:
+    """The index of a mask: trailing dims of [b, h, i, j], a static 1 is broadcast."""
+    shape = call.operands[number].shape
+    names = ("_b", "_h", "_i", "_j")[4 - len(shape) :]
+    return [Dim.constant(0) if dim.value == 1 else Dim.symbol(name) for name, dim in zip(names, shape, strict=True)]
+
+
+def is_whole_head(call: Call, size: Dim) -> bool:
+    """Whether a head is one tile."""
+    known = size.value
+    if known is None or known > _WHOLE:
+        return False
+    return call.lanes != 32 or known <= _PART
+
+
+def _write_passes(call: Call) -> list[SpecOp]:
+    """A kernel for queries, and one for keys and values: one for each of these where heads come in parts."""
+    heads = (call.operands[QUERY].shape[3], call.operands[VALUE].shape[3])
+    both = all(is_whole_head(call, size) for size in heads)
+    groups = ((QUERY,), (KEY, VALUE)) if both else ((QUERY,), (KEY,), (VALUE,))
+    made: list[SpecOp] = []
+    for group in groups:
+        wanted = [one for one in group if call.outputs[one] is not None]
+        outputs = tuple(buffer if number in wanted else None for number, buffer in enumerate(call.outputs))
+        if wanted:
+            made.append(BackwardPass(replace(call, outputs=outputs), wanted).write())
+    return made
+
+
+ATTENTION_BACKWARD = LibraryKernel(
+    "attention_backward", "The gradient of attention by queries, keys and values.", _write_passes
+)
