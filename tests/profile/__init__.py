@@ -1,0 +1,1 @@
+"""Profiles of jitted functions, and the page that is made of one."""

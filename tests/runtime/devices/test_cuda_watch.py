@@ -16,9 +16,11 @@ import tessera as ts
 from tessera.backends.nvptx import host
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
+from tessera.compiler.program_plan import match_launches, plan_program
 from tessera.diagnostics.codes import StreamRaceError
 from tessera.ir.schedule.host_program.launch_order import BEGIN, StreamPlan, assign_streams
 from tessera.runtime.devices.cuda import driver as cuda_driver
+from tessera.runtime.devices.cuda import launch_times as launch_times  # so that its driver is replaced too
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda import streams as cuda_stream
 from tessera.runtime.devices.cuda.memory import PinnedMemory, Pool
@@ -358,3 +360,47 @@ def test_a_captured_call_has_pinned_memory_of_its_own(cuda: Driver) -> None:
     assert len(copies_in(log, "a copy from the host")) >= 3
     del recording, function
     assert pinned() == before
+
+
+class Clock(Driver):
+    """A driver on whose device every event is a millisecond after the one before, and a launch takes two more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.times = 0, dict[int, int]()
+
+    def _count(self, *given: Any) -> int:
+        self.now += 2
+        return super()._count(*given)
+
+    def cuEventRecord(self, event: Any, stream: Any) -> None:  # noqa: N802 - the driver's name
+        self.now += 1
+        self.times[event.value] = self.now
+
+    def cuEventElapsedTime(self, found: Any, earlier: Any, later: Any) -> None:  # noqa: N802 - the driver's name
+        found._obj.value = self.times[later.value] - self.times[earlier.value]
+
+
+def test_launches_are_timed_by_events_and_are_those_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Clock()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tessera.runtime.devices.cuda.") and hasattr(module, "driver"):
+            monkeypatch.setattr(module, "driver", lambda: made)
+            monkeypatch.setattr(module, "POOL", Pool(), raising=False)
+    function, x = program(), tensor()
+    with cuda_program.CudaProgram.record_launches() as times:
+        function(x, x)
+        function(x, x)
+    first, second = (one for one in times.spans[:2])
+    assert [one.name for one in times.spans] == executable().metadata["called"] * 2
+    assert {one.end - one.start for one in times.spans} == {3_000_000}
+    assert second.start - first.end == 1_000_000
+    assert {(one.kind, one.track, one.rank) for one in times.spans} == {("kernel", 0, 0)}
+    assert WATCH.note is None
+    assert made.calls == 4
+    options = Options.of(backend="cuda", features=("sm_90a",))
+    plan = plan_program(ts.jit(chain).trace(*[np.zeros(SHAPE, np.float32)] * 2).tape, options)
+    calls = match_launches(plan, [one.name for one in times.spans[:2]], {})
+    assert [one and one.step for one in calls] == [one.step for one in plan.calls]
+    function(x, x)
+    assert len(times.spans) == 4

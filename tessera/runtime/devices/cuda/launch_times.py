@@ -36,20 +36,22 @@ _STOPPED = 1
 
 @frozen
 class _Mark:
-    """A launch: its kind and name, its stream, and the events before and after it."""
+    """A launch: its kind and name, its stream, the events before and after it, and the origin of its times."""
 
     kind: str
     name: str
     stream: int
     before: Event
     after: Event
+    base: Event
+    began: int
 
 
 class LaunchTimes(Watcher):
     """What is in place of the driver's functions while launches are timed; `spans` has them, in the order of starts.
 
-    Times are those of the device, counted from when the host knew that it had nothing to do: they agree with the
-    monotonic clock of the host to some microseconds.
+    Times are those of the device, counted from when the host knew that it had nothing to do (`begin`): they are some
+    microseconds later than the monotonic clock of the host, and never earlier.
     """
 
     def __init__(self) -> None:
@@ -57,16 +59,15 @@ class LaunchTimes(Watcher):
         self._names: dict[int, str] = {}
         self._marks: list[_Mark] = []
         self._timed: dict[str, Any] = {}
-        self._base: Event | None = None
-        self._began = 0
+        self._origin: tuple[Event, int] | None = None
         self.missed = 0
         """Launches that were not kept: none."""
 
     def begin(self) -> None:
         """Set the origin of times: an event in an idle device, and the host's clock when it has come by that."""
-        self._base = Event().record(0)
-        self._base.synchronize()
-        self._began = time.monotonic_ns()
+        base = Event().record(0)
+        base.synchronize()
+        self._origin = base, time.monotonic_ns()
 
     def add_kernels(self, facts: Mapping[str, Any], words: Iterable[int]) -> None:
         self._names.update(zip(words, facts["called"], strict=False))
@@ -92,8 +93,9 @@ class LaunchTimes(Watcher):
                 before = Event().record(stream)
                 code = real(*given)
                 if not code:
-                    after = Event().record(stream)
-                    self._marks.append(_Mark("copy" if called else "kernel", what, stream, before, after))
+                    events = before, Event().record(stream)
+                    assert self._origin is not None
+                    self._marks.append(_Mark("copy" if called else "kernel", what, stream, *events, *self._origin))
             except BaseException as error:  # native code stands between here and who can catch it
                 self.raised = self.raised or error
                 return _STOPPED
@@ -104,15 +106,12 @@ class LaunchTimes(Watcher):
     @property
     def spans(self) -> tuple[Span, ...]:
         """All launches so far; waits for the device."""
-        base = self._base
-        if base is None or not self._marks:
-            return ()
-        driver().call("cuCtxSynchronize")
+        if self._marks:
+            driver().call("cuCtxSynchronize")
         own, found = rank(), list[Span]()
         for mark in self._marks:
-            start, end = (
-                self._began + round(event.milliseconds_since(base) * 1e6) for event in (mark.before, mark.after)
-            )
+            times = [round(event.milliseconds_since(mark.base) * 1e6) for event in (mark.before, mark.after)]
+            start, end = (mark.began + max(0, one) for one in times)
             found.append(Span(mark.kind, mark.name, start, max(start, end), own, "", mark.stream))
         return tuple(sorted(found, key=lambda one: (one.start, one.end)))
 
