@@ -12,29 +12,12 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, leaf_rows, row_matrix, values
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, leaf_rows, values
 from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
-from tessera.backends.nvptx.approximate_functions import Bound, find_exp_bounds
+from tessera.backends.nvptx.approximate_functions import find_exp_bounds
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
-from tessera.backends.nvptx.row_matrix import RowMatrices, lane_of
-from tessera.backends.nvptx.row_plan import (
-    BLOCKS,
-    FETCHES_LINES,
-    LAUNCHED,
-    LEAVES,
-    PROGRAMS,
-    SLOTS,
-    WIDENS_IN_EACH_LOOP,
-)
-from tessera.backends.nvptx.row_prefetch import (
-    StaticPrefetch,
-    matrix_rows,
-    prefetched_static_rows,
-    programs_in,
-    shared_widths,
-)
-from tessera.backends.nvptx.row_warps import DividedRows
+from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, SLOTS, programs_in, shared_widths
 from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -67,21 +50,11 @@ class Emitter:
     def __init__(self, kernel: KernelOp, machine: Machine, exponential: str = values.EXACT) -> None:
         self.kernel, self.machine, self.exponential = kernel, machine, exponential
         self.exp_bounds = find_exp_bounds(kernel)
-        self.normal_exps: frozenset[SpecOp] = frozenset()
-        """Those `exp` whose results are known to be normal numbers where they are written now."""
-        self.smallest: dict[Bound, list[Value]] = {}
-        """The smallest of the values that bounds are of, by which others are found to be so."""
         self.name = kernel.symbol
         self.threads, self.warps_per_row, self.programs = kernel.threads, kernel.warps_per_row, PROGRAMS.of(kernel)
-        self.rows = [] if self.warps_per_row else prefetched_static_rows(kernel)
-        self.matrix_rows, self.widens_in_each_loop = matrix_rows(kernel), WIDENS_IN_EACH_LOOP.of(kernel)
-        self.staged: dict[SSAValue, Value] = {}
-        """Arguments whose rows are in shared memory, and where."""
-        self.unrolled_loops = 0
-        """Loops that were unrolled whole, so far."""
-        self.matrices: RowMatrices | None = None
-        self.divided: DividedRows | LeafRows | None = None
-        self.prefetch_bytes = self.matrix_bytes = 0
+        self.divided: LeafRows | None = None
+        self.leaf_bytes = 0
+        """Shared memory that the warps of a row exchange leaves by."""
         self.module = DeviceModule(machine)
         self.fetches_lines = FETCHES_LINES.of(kernel)
         block = kernel.body.block
@@ -120,7 +93,7 @@ class Emitter:
         number = f.cast("zext", special(f, "tid.x"), "i64")
         self.slot: Index = f.udiv(number, self.threads) if self.programs > 1 else 0
         self.lane = f.urem(number, self.threads) if self.programs > 1 or self.warps_per_row else number
-        self.thread = self.lane if self.matrix_rows is None else lane_of(self)
+        self.thread = self.lane
         self._place_scratch()
         for part in self.kernel.walk():
             for value in (*part.results, *(arg for region in part.regions for arg in region.block.args)):
@@ -134,7 +107,7 @@ class Emitter:
                         self.at(layout.single)
         if self.warps_per_row:
             self.warp = f.udiv(number, WARP)
-            self.divided = LeafRows(self, self.warp) if LEAVES.of(self.kernel) else DividedRows(self, self.warp)
+            self.divided = LeafRows(self, self.warp)
         self.ops(block)
         f.ret()
         return self._finish()
@@ -142,7 +115,7 @@ class Emitter:
     def _finish(self) -> KernelCode:
         exchange = -(-self.exchange_bytes // 16) * 16
         warps = max(1, self.warps_per_row)
-        shared = (self.shared_bytes + self.prefetch_bytes) * self.programs + self.matrix_bytes
+        shared = (self.shared_bytes + self.leaf_bytes) * self.programs
         shared += exchange * self.programs * warps
         most, who = self.machine.shared, f"{self.machine.cpu} has"
         if 0 < self.kernel.max_shared < most:
@@ -206,9 +179,6 @@ class Emitter:
             total = f.mul(total, extent)
         first = f.mul(f.cast("zext", special(f, "ctaid.x"), "i64"), self.programs)
         first = f.add(first, self.slot)
-        if self.rows:
-            self._prefetched_programs(op, grid, first, total)
-            return
         if self.divided is not None:
             self.divided.write(op, grid, total)
             return
@@ -221,37 +191,7 @@ class Emitter:
         else:
             self.program(op, grid, first)
 
-    def _prefetched_programs(self, op: ProgramsOp, grid: Sequence[Value], first: Value, total: Index) -> None:
-        """Programs one after the other, each while the rows of the next one are copied."""
-        f, prefetch = self.f, StaticPrefetch(self, self.rows, self.shared_bytes * self.programs)
-        self.module.shared_base()
-        self.prefetch_bytes = prefetch.size
-        step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
-        prefetch.fetch(first, total)
-        if self.matrix_rows is not None:
-            start = (self.shared_bytes + prefetch.size) * self.programs
-            self.matrices = RowMatrices(self, self.matrix_rows, start)
-            self.matrix_bytes = self.matrices.end - start
-            self.matrices.fetch_lines()
-
-        def write_program(number: Value) -> None:
-            prefetch.wait()
-            self.memo = {}
-            (program,) = op.body.block.args
-            self.indices[program] = number
-            if self.matrices is not None:
-                self.matrices.load_rows(prefetch)
-            else:
-                emit_access.load_rows(self, prefetch)
-            self.wait()
-            prefetch.fetch(f.add(number, step), total)
-            self.program(op, grid, number, keeps_memo=True)
-
-        f.loop(first, total, step, write_program)
-
-    def program(
-        self, op: ProgramsOp, grid: Sequence[Value], number: Value, is_repeated: bool = False, keeps_memo: bool = False
-    ) -> None:
+    def program(self, op: ProgramsOp, grid: Sequence[Value], number: Value, is_repeated: bool = False) -> None:
         """One program, whose indices are found from its number in the grid."""
         f, block = self.f, op.body.block
         indices: list[Index] = []
@@ -266,7 +206,7 @@ class Emitter:
         elif grid:
             indices.append(number)
         self.indices.update(zip(block.args, reversed(indices), strict=True))
-        self.memo = self.memo if keeps_memo else {}
+        self.memo = {}
         self.ops(block)
         if is_repeated:
             self.wait()
@@ -304,10 +244,7 @@ class Emitter:
             return
         if unroll == 0 and first is not None and last is not None:
             starts = range(first, first + (last - first) // step * step, step)
-            self.unrolled_loops += 1
-            if not row_matrix.write_minmax(self, op, starts, carried):
-                ends = row_matrix.write_near_maximum(self, op, lambda: self.iterate(op, starts, carried))
-                self.bind(op.results, self.iterate(op, starts, carried) if ends is None else ends)
+            self.bind(op.results, self.iterate(op, starts, carried))
             return
         span = f.smax(f.sub(high, low), 0)
         whole = f.add(low, f.round_down(span, step))
@@ -413,7 +350,7 @@ class Emitter:
         """Shared memory of the program for `size` bytes, whatever was there before."""
         self.exchange_bytes = max(self.exchange_bytes, size)
         f = self.f
-        start: Index = (self.shared_bytes + self.prefetch_bytes) * self.programs + self.matrix_bytes
+        start: Index = (self.shared_bytes + self.leaf_bytes) * self.programs
         if self.programs > 1:
             start = f.add(f.mul(self.slot, Value("i64", _EXCHANGE)), start)
         if self.warps_per_row:
@@ -426,7 +363,7 @@ class Emitter:
         f = self.f
         if op.result in self.held:
             self.held[op.result] = Held()
-        elif isinstance(self.divided, LeafRows) and self.divided.is_symbolic and op.result in self.divided.lines:
+        elif self.divided is not None and self.divided.is_symbolic and op.result in self.divided.lines:
             return
         elif op.result in self._shared_parts:
             start = f.add(f.mul(self.slot, self.shared_bytes), self._shared_parts[op.result])

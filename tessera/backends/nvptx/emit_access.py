@@ -17,10 +17,8 @@ from tessera.backends.nvptx.access_groups import (
     transposed_layout,
 )
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
-from tessera.backends.nvptx.leaf_rows import LeafRows
 from tessera.backends.nvptx.neighbours import Neighbours, has_division_of
-from tessera.backends.nvptx.row_plan import BY_MATRIX
-from tessera.backends.nvptx.row_prefetch import StaticPrefetch, is_constant, to_staged
+from tessera.backends.nvptx.row_plan import is_constant
 from tessera.ir.base.types import VectorAttr, shaped_type
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
@@ -185,23 +183,17 @@ def _access(emitter: Emitter, op: LoadOp | StoreOp) -> Access:
 def emit_load(emitter: Emitter, op: LoadOp) -> None:
     """A tile from memory, or from the registers that hold this scratch, or one that was loaded just so before."""
     buffer, access = op.buffer, _access(emitter, op)
-    if isinstance(emitter.divided, LeafRows) and buffer in emitter.divided.totals:
+    if emitter.divided is not None and buffer in emitter.divided.totals:
         total = emitter.divided.totals[buffer]
         emitter.tiles[op.result] = Tile(access.layout, access.dtype, [total] * access.layout.registers)
         return
     if buffer in emitter.held:
         emitter.tiles[op.result] = _load_held(access, emitter.held[buffer].tiles[_held_offset(access)])
         return
-    if emitter.matrices is not None and BY_MATRIX.of(op):
-        emitter.tiles[op.result] = Tile(access.layout, access.dtype, [emitter.matrices.load_line(op, _start(access))])
-        return
     key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else _key(access)
     is_invariant = is_constant(emitter.kernel, buffer)
     if key is not None and is_invariant and key in emitter.memo:
         emitter.tiles[op.result] = emitter.memo[key]
-        return
-    if buffer in emitter.staged:
-        emitter.tiles[op.result] = emitter.memo[key] = _load(to_staged(access), False)
         return
     strided = strided_load(op, access.layout) if key is not None and is_invariant else None
     if strided is not None:
@@ -213,13 +205,6 @@ def emit_load(emitter: Emitter, op: LoadOp) -> None:
     emitter.tiles[op.result] = tile
     if key is not None and is_invariant:
         emitter.memo[key] = tile
-
-
-def _start(access: Access) -> int:
-    """The first element of an iteration over a row, in a loop that is unrolled whole."""
-    start = access.env[access.op.axes[0]]
-    assert isinstance(start, int), "loops by matrices are unrolled whole"
-    return start
 
 
 def _load(access: Access, is_invariant: bool) -> Tile:
@@ -295,22 +280,6 @@ def load_early(emitter: Emitter, loop: LoopOp, start: Index) -> None:
             continue
         if not any(value is not block.args[0] and value.owner in (*block.ops, block) for value in op.at):
             emit_load(emitter, op)
-
-
-def load_rows(emitter: Emitter, prefetch: StaticPrefetch) -> None:
-    """The rows of a program, which are in shared memory, for all loads of it that follow."""
-    for row in prefetch.rows:
-        for index in range(0, row.count, row.loop.step):
-            emitter.indices[row.loop.body.block.args[0]] = index
-            emitter.staged[row.buffer] = prefetch.address(row.buffer)
-            emit_load(emitter, row.load)
-        del emitter.staged[row.buffer]
-
-
-def remember_loaded(emitter: Emitter, op: LoadOp, register: Value) -> None:
-    """Let the loads that follow in this program give what this one does."""
-    access = _access(emitter, op)
-    emitter.memo[_key(access)] = Tile(access.layout, access.dtype, [register])
 
 
 def _key(access: Access) -> Any:
@@ -393,9 +362,6 @@ def emit_store(emitter: Emitter, op: StoreOp) -> None:
     registers = emitter.registers(tile)
     if buffer in emitter.held:
         emitter.held[buffer].tiles[_held_offset(access)] = tile
-        return
-    if emitter.matrices is not None and BY_MATRIX.of(op):
-        emitter.matrices.store(op, tile, access, _start(access))
         return
     group = 1 if op.mode != "set" or op.pattern == "uniform" else access.group()
 

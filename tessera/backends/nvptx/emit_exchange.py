@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
-from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.block_ops import partner
 from tessera.ir.target import typed_ops as ops
@@ -157,7 +156,7 @@ def _is_line_of_warp(emitter: Emitter, source: Tile) -> bool:
     layout = source.layout
     is_power = layout.size & (layout.size - 1) == 0
     is_whole = len(layout.shape) == 1 and layout.threads == WARP and layout.size % layout.group == 0
-    return is_whole and is_power and layout.registers > 1 and emitter.matrix_rows is None
+    return is_whole and is_power and layout.registers > 1
 
 
 def _join_line(emitter: Emitter, parts: list[Value], layout: Layout, join: Join) -> Value:
@@ -347,9 +346,6 @@ def _partners(
     is_in_step = pitch == layout.size or pitch % (2 * distance) == 0
     is_aligned = min(layout.group, layout.size) % (2 * distance) == 0 and is_in_step
     if distance % vector == 0 and is_aligned and lanes < WARP and WARP % (2 * lanes) == 0:
-        if emitter.matrix_rows is not None:
-            across = thread_distance(lanes)
-            return [(at, [shuffle(f, part[at], "bfly", across) for part in current]) for at in range(count)]
         # Nobody uses what is beyond the half of a single row.
         used = [at for at in range(count) if pitch < layout.size or layout.start(at) < distance]
         return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in used]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tessera.backends.nvptx import row_matrix, values
+from tessera.backends.nvptx import values
 from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_short
+from tessera.backends.nvptx.near_maximum import compute_exp_near_maximum
 from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value
@@ -34,12 +35,11 @@ def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
     if fn == "div" and dtype is f32 and _divides_many(operands[1]):
         emitter.set_result(op, divide_by_common(emitter.f, operands[0], operands[1][0]))
         return
-    is_normal = op in emitter.normal_exps
-    found = row_matrix.compute_exp_near_maximum(emitter, op) if fn == "exp" and not is_normal else None
+    found = compute_exp_near_maximum(emitter, op) if fn == "exp" else None
     if found is not None:
         emitter.set_result(op, found)
         return
-    promise = values.NORMAL if is_normal else values.NONPOSITIVE if op in emitter.exp_bounds else ""
+    promise = values.NONPOSITIVE if op in emitter.exp_bounds else ""
     elements = zip(*operands, strict=True)
     emitter.set_result(
         op, [values.compute(emitter.f, fn, list(parts), dtype, emitter.exponential, promise) for parts in elements]
@@ -81,10 +81,8 @@ def emit_cast(emitter: Emitter, op: ops.CastOp) -> None:
         op,
         _compute_pairs(emitter, op)
         or _compute_short(emitter, op)
-        or _widen_anew(emitter, op)
         or values.cast(emitter.f, registers, source.dtype, to),
     )
-    made.wide = (source.dtype, registers) if to.bits == 16 and source.dtype is f32 else None
     if not op.rounding and source.dtype.is_float and source.dtype.bits < to.bits:
         made.narrow = source.narrow or (source.dtype, registers)
     if source.transposed is not None and made.narrow is not None and source.transposed.narrow is None:
@@ -102,24 +100,6 @@ def _compute_pairs(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
         return None
     left, right = (part[1] for part in parts if part)
     return values.compute_pairs(emitter.f, maker.fn, left, right)
-
-
-def _widen_anew(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
-    """Elements of a wide row, widened for this loop over it alone: kept for all loops they need twice the registers.
-
-    `prmt` puts the 16 bits above two zero bytes. It takes those from different bytes of a zero in every loop, so that
-    LLVM finds no common subexpression between loops.
-    """
-    source = emitter.tiles[op.operands[0]]
-    if not emitter.widens_in_each_loop or emitter.matrices is None or source.dtype is not bf16:
-        return None
-    words = [emitter.matrices.words.get(half) for half in emitter.registers(source)]
-    if emitter.layout(op.result)[1] is not f32 or None in words:
-        return None
-    zero, f = 0x11 * (4 + emitter.unrolled_loops % 4), emitter.f
-    chosen = [(word, (0x3200 if half else 0x1000) | zero) for word, half in (found for found in words if found)]
-    texts = [f'call i32 asm "prmt.b32 $0, $1, 0, {bytes_};", "=r,r"({word})' for word, bytes_ in chosen]
-    return [f.bitcast(f.raw("i32", text), "float") for text in texts]
 
 
 def _compute_short(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:

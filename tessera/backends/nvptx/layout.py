@@ -193,7 +193,5 @@ class Tile:
     dtype: DType
     registers: Sequence[Value]
     narrow: tuple[DType, Sequence[Value]] | None = None
-    wide: tuple[DType, Sequence[Value]] | None = None
-    """What its values were rounded from, where two are rounded at a time for the price of one."""
     transposed: Tile | None = None
     """The tile of which this one is the transpose, where its elements have not been moved."""

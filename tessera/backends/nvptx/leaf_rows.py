@@ -19,13 +19,13 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Tile
-from tessera.backends.nvptx.row_plan import LEAVES, run_length
-from tessera.backends.nvptx.row_prefetch import row_width
+from tessera.backends.nvptx.row_plan import LEAVES, row_width, run_length
 from tessera.backends.nvptx.text import WARP, barrier, shuffle, special
+from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import shaped_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
-from tessera.ir.target.typed_ops import ElementwiseOp, IndexOp, LoopOp, ProgramsOp, StoreOp, TailOp, TreeOp
+from tessera.ir.target.typed_ops import ElementwiseOp, IndexOp, KernelOp, LoopOp, ProgramsOp, StoreOp, TailOp, TreeOp
 from tessera.types.dtype import DType
 from tessera.types.numerics import LEAF
 
@@ -38,6 +38,25 @@ _SLOT = 8
 
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 """Functions that join leaves."""
+
+
+def check_division(kernel: KernelOp) -> None:
+    """Refuse rows that warps cannot have: loops that are not over leaves, or more leaves than all warps have."""
+    width, leaves = row_width(kernel).value, LEAVES.of(kernel)
+    steps = sorted({op.step for op in kernel.walk() if isinstance(op, LoopOp | TailOp)})
+    if steps != [LEAF]:
+        raise TargetVerifyError(
+            f"warps of `@{kernel.symbol}` share rows by leaves of {LEAF} elements, and its loops step by {steps}",
+            span=kernel.span,
+        )
+    most = kernel.warps_per_row * leaves * LEAF
+    if not leaves or (width is not None and width > most):
+        raise TargetVerifyError(
+            f"{kernel.warps_per_row} warps of `@{kernel.symbol}` with {leaves} leaves of {LEAF} elements have {most} "
+            f"of a row, which has {row_width(kernel)}",
+            span=kernel.span,
+            fix=f"give each of them as many `{LEAVES.name}` as the row needs",
+        )
 
 
 class LeafRows:
@@ -53,6 +72,7 @@ class LeafRows:
         """What trees have made of lines."""
         self.starts: dict[int, Value] = {}
         self.width = row_width(emitter.kernel)
+        check_division(emitter.kernel)
         self.is_symbolic = self.width.value is None
         self.first: Index = 0
         """The first warp of the group in its block."""
@@ -73,7 +93,7 @@ class LeafRows:
             emitter.held.pop(lines, None)
             self.slots[lines] = start
             start += _SLOT * self.warps
-        emitter.prefetch_bytes = start - emitter.shared_bytes
+        emitter.leaf_bytes = start - emitter.shared_bytes
 
     def write(self, op: ProgramsOp, grid: Sequence[Value], total: Index) -> None:
         """A row to a block, or rows to each group of its warps."""
@@ -330,7 +350,7 @@ class LeafRows:
 def emit_tree(emitter: Emitter, op: TreeOp) -> None:
     """Lines a gap of 1, 2, 4, ... apart are joined by all threads of a program, with a barrier behind each gap."""
     name = _JOIN[op.kind]
-    if isinstance(emitter.divided, LeafRows):
+    if emitter.divided is not None:
         emitter.divided.tree(op, name)
         return
     f, lines = emitter.f, emitter.buffers[op.lines]

@@ -7,7 +7,6 @@ from tessera.backends.nvptx.passes.add_fallbacks import AddFallbacks
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.passes.choose_spaces import ChooseSpaces
 from tessera.backends.nvptx.passes.choose_vectors import ChooseVectors
-from tessera.backends.nvptx.passes.defer_accumulators import DeferAccumulators
 from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
 from tessera.backends.nvptx.passes.insert_barriers import InsertBarriers
@@ -21,7 +20,6 @@ from tessera.backends.nvptx.passes.place_shared import PlaceShared
 from tessera.backends.nvptx.passes.plan_rows import PlanRows
 from tessera.backends.nvptx.passes.plan_threads import PlanThreads
 from tessera.backends.nvptx.passes.prune_fallbacks import PruneFallbacks
-from tessera.backends.nvptx.passes.rematerialize_rows import RematerializeRows
 from tessera.backends.nvptx.passes.schedule_programs import SchedulePrograms
 from tessera.backends.nvptx.passes.schedule_rows import ScheduleRows
 from tessera.backends.nvptx.passes.select_mma import SelectMma
@@ -95,9 +93,7 @@ def thread_tile_passes(machine: Machine) -> list[Pass]:
         # Before rows and loops are planned, which go by what is loaded where.
         OrientOperands(),
         # Before scratch and loops, which go by where rows are.
-        PlanRows(machine.cpu),
-        # Before scratch is placed: what is rematerialized has none.
-        RematerializeRows(),
+        PlanRows(),
         PlaceScratch(),
         UnrollLoops(),
         # Last: a loop with barriers of its author is not unrolled, one with these may be.
@@ -121,8 +117,6 @@ def target_passes(machine: Machine, choices: MmaChoices) -> list[Pass]:
 def thread_target_passes(machine: Machine) -> list[Pass]:
     """What is decided on Target IR for kernels of plain threads, where offsets and guards of accesses are known."""
     return [
-        # First: what is prefetched by 16 bytes goes by how accesses are aligned.
         ChooseVectors(),
         ScheduleRows(machine.cpu),
-        DeferAccumulators(),
     ]

@@ -6,7 +6,6 @@ decided on Tile IR goes down with the kernel:
 
     nvptx-plan-threads        how many threads a program has
     nvptx-plan-rows           where a row is kept between loops, and how many warps share it
-    nvptx-rematerialize-rows  what is rematerialized in place of being kept
     nvptx-place-scratch       registers, shared memory or global memory
     nvptx-unroll-loops        iterations one after the other
     nvptx-insert-barriers     where threads wait for each other
@@ -14,8 +13,7 @@ decided on Tile IR goes down with the kernel:
 On Target IR, where offsets, guards and alignment of accesses are known:
 
     nvptx-choose-vectors      neighbours of a tile to a thread
-    nvptx-schedule-rows       programs to a block, blocks to a multiprocessor, prefetching, moves by `ldmatrix`
-    nvptx-defer-accumulators          accumulators that are almost never used
+    nvptx-schedule-rows       programs to a block, blocks to a multiprocessor
 """
 
 from __future__ import annotations
@@ -26,49 +24,35 @@ from typing import Generic, TypeVar
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import DISCARDABLE, SpecOp, plain
-from tessera.ir.base.types import BufferAttr, TileAttr, attribute_of, shaped_type
-from tessera.ir.target.limits import ROW_WARPS, is_multiple
+from tessera.ir.base.types import TileAttr, attribute_of, shaped_type
 from tessera.ir.target.typed_ops import IndexOp as TargetIndexOp
+from tessera.ir.target.typed_ops import KernelOp as TargetKernelOp
+from tessera.ir.target.typed_ops import LoopOp, ProgramsOp
 from tessera.ir.tile.indexing import known_ends, size_expr
 from tessera.ir.tile.typed_ops import (
     ArgReduceOp,
     DotOp,
-    ElementwiseOp,
     ForOp,
     IndexOp,
     KernelOp,
-    LoadOp,
     ReduceOp,
-    StoreOp,
 )
 from tessera.types.dim import Dim
-from tessera.types.dtype import bf16
 from tessera.types.frozen import frozen
 from tessera.types.numerics import LEAF
 
 # What a tile kernel does with rows, as far as its ops show it: what planning asks before it decides.
 
-ROW_OPS = frozenset(
+_DIVISIBLE = frozenset(
     f"ttile.{name}"
     for names in (
         ("for", "load", "store", "elementwise", "cast", "select", "constant", "broadcast", "reduce", "yield", "return"),
-        ("index", "program_id", "coordinate", "round", "bitcast"),
+        ("index", "program_id", "coordinate", "round", "bitcast", "clip", "scratch", "arg_reduce", "tree"),
     )
     for name in names
 )
-"""Ops of a kernel whose rows registers may hold as they are in memory."""
-_DIVISIBLE = ROW_OPS | {"ttile.clip", "ttile.scratch", "ttile.arg_reduce"}
 """Ops of a kernel whose loops may be divided among warps."""
-CHEAP = frozenset(
-    ("add", "sub", "mul", "div", "fma", "neg", "abs", "max", "min", "relu", "exp", "eq", "ne", "lt", "le", "gt", "ge")
-)
-"""Functions that take few instructions, so that many of them unrolled still compile soon."""
-ELEMENTS_PER_THREAD = 64
-"""Iterations of a warp that shares a row, at most: 64 elements of 4 bytes leave registers for two other values each."""
-INSTRUCTIONS = 4900
-"""Instructions that are unrolled for a thread, all iterations together: more take seconds to compile with ptxas."""
 
 # How long an iteration is.
 
@@ -156,28 +140,6 @@ def reduces_whole_tiles(kernel: SpecOp, size: int) -> bool:
     return False
 
 
-def has_bf16_rows(kernel: SpecOp) -> bool:
-    """Whether a program reads one row of bf16, and nothing else is kept of it.
-
-    Such a row takes half a register an element, and `ldmatrix` moves it.
-    """
-    ops = ops_in(kernel)
-    loads = [op for op in ops if isinstance(op, LoadOp)]
-    types = [load.results[0].type for load in loads]
-    buffers = {load.buffer for load in loads}
-    has_one_row = sum(isinstance(one.type, BufferAttr) and len(one.type.shape) > 1 for one in buffers) <= 1
-    is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types) and has_one_row
-    return is_narrow and {op.name for op in ops} <= ROW_OPS and all(map(_is_cheap, ops))
-
-
-def _is_cheap(op: SpecOp) -> bool:
-    """Whether an op on each element of a row is a few instructions: a function of `CHEAP`, of no wide dtype."""
-    type = op.results[0].type if op.results else None
-    if not isinstance(type, TileAttr) or prod(dim.value or 1 for dim in type.shape) == 1:
-        return True
-    return type.dtype.bytes <= 4 and (not isinstance(op, ElementwiseOp) or op.fn in CHEAP)
-
-
 # Rows that are divided by leaves of reductions.
 
 
@@ -193,7 +155,7 @@ def leaves_of(kernel: KernelOp) -> Dim | None:
     users = {use.operation for value in carried for use in value.uses}
     # Minima and maxima are what warps exchange.
     is_plain = all(isinstance(user, ReduceOp) and user.kind in ("max", "min") for user in users)
-    if not is_line or not is_plain or not {op.name for op in ops} <= _DIVISIBLE | {"ttile.tree"}:
+    if not is_line or not is_plain or not {op.name for op in ops} <= _DIVISIBLE:
         return None
     if len(runs) == 1 and (run := runs.pop()):
         return Dim.constant(run // LEAF)
@@ -221,92 +183,32 @@ def run_length(low: SSAValue) -> int:
     return step if step is not None and step > 0 and step % LEAF == 0 else 0
 
 
-# Rows that several warps divide among them.
+# The same in Target IR.
 
 
-def choose_warps(kernel: KernelOp, most: int, unaligned: int) -> int:
-    """Warps that share a row of known width; 0 where one has it: up to `most` iterations, or loops that stay whole.
-
-    One has up to `unaligned` iterations where rows do not begin at 16 bytes, if they are of 2-byte elements.
-    """
-    ops, width = ops_in(kernel), divisible_width(kernel)
-    if width is None or width.value is None:
-        return 0
-    iterations = width.value // WARP
-    length = count_instructions(ops)
-    if iterations <= (unaligned if width.value % 8 else most) and iterations * length <= INSTRUCTIONS:
-        return 0
-    own = min(_iterations_of_a_warp(ops), INSTRUCTIONS // length)
-    return next((count for count in ROW_WARPS if iterations // count <= own), 0)
+def programs_in(kernel: TargetKernelOp) -> ProgramsOp:
+    """The op that goes through the grid."""
+    (found,) = [op for op in kernel.body.block.ops if isinstance(op, ProgramsOp)]
+    return found
 
 
-def has_divisible_symbolic_rows(kernel: KernelOp) -> bool:
-    """Whether warps can share rows whose width is known at run time only, as many for each as it needs."""
-    width = divisible_width(kernel)
-    return width is not None and width.value is None and not is_multiple(width, WARP)
+def is_constant(kernel: TargetKernelOp, buffer: SSAValue) -> bool:
+    """Whether a buffer is an argument that the kernel does not write."""
+    return isinstance(buffer, BlockArgument) and buffer.index not in kernel.writes
 
 
-def divisible_width(kernel: KernelOp) -> Dim | None:
-    """Elements of a row of a kernel whose loops can be divided among warps; None for any other.
-
-    Warps can divide a loop where no iteration meets another in memory, and nothing that depends on what iterations
-    carry is stored in it: what they carry is known only when all warps before are done.
-    """
-    ops = ops_in(kernel)
-    width = _end_of(loops_in(kernel), kernel)
-    if width is None or not {op.name for op in ops} <= _DIVISIBLE or not all(map(_has_lanes, ops)):
-        return None
-    is_apart = all(_is_apart(kernel, op) for op in ops if isinstance(op, LoadOp | StoreOp))
-    return width if is_apart and not any(map(_stores_carried, loops_in(kernel))) else None
+def row_width(kernel: TargetKernelOp) -> Dim:
+    """Elements of a row, which all loops of a kernel go over, or of a run of one."""
+    loop = next(op for op in kernel.walk() if isinstance(op, LoopOp))
+    assert isinstance(loop.high.owner, TargetIndexOp)
+    run = run_length(loop.low)
+    return Dim.constant(run) if run else loop.high.owner.expr
 
 
-def _stores_carried(loop: ForOp) -> bool:
-    """Whether a loop stores anything that depends on what its iterations carry."""
-    late: set[SSAValue] = set(loop.body.block.args[1:])
-    for op in loop.body.block.ops:
-        if late & set(op.operands):
-            late.update(op.results)
-            if isinstance(op, StoreOp):
-                return True
-    return False
-
-
-def _end_of(loops: Sequence[ForOp], kernel: KernelOp) -> Dim | None:
-    """Where all loops end, which run over a row alike from 0 on, one after the other; None where they do not."""
-    ends: set[tuple[Dim, Dim]] = set()
-    for loop in loops:
-        low, high = size_expr(loop.low), size_expr(loop.high)
-        if loop.parent_op() is not kernel or loop.step != WARP or low is None or high is None:
-            return None
-        ends.add((low, high))
-    if len(ends) != 1:
-        return None
-    ((begin, end),) = ends
-    return end if begin.value == 0 and end.symbols <= set(kernel.symbols) else None
-
-
-def _iterations_of_a_warp(ops: Sequence[SpecOp]) -> int:
-    types = [op.results[0].type for op in ops if op.results]
-    widest = max((type.dtype.bytes for type in types if isinstance(type, TileAttr) and type.shape), default=4)
-    return ELEMENTS_PER_THREAD * 4 // max(4, widest)
-
-
-def _has_lanes(op: SpecOp) -> bool:
-    """Whether an op gives single elements, or one to a lane."""
-    types = [value.type for value in op.results if isinstance(value.type, TileAttr)]
-    return all(prod(dim.value or 0 for dim in type.shape) in (1, WARP) for type in types)
-
-
-def _is_apart(kernel: SpecOp, op: LoadOp | StoreOp) -> bool:
-    """Whether no iteration meets another in memory: arguments are read or written, scratch is indexed by the loop."""
-    loop, indices = op.parent_op(), list(op.at)
-    index: SSAValue | None = loop.regions[0].block.args[0] if loop is not kernel and loop is not None else None
-    if isinstance(op, StoreOp) and (op.mode != "set" or (index is not None and index not in indices)):
-        return False
-    if not isinstance(op.buffer, BlockArgument):
-        return index is not None and indices == [index]
-    users = {use.operation.name for use in op.buffer.uses}
-    return users == {op.name}
+def shared_widths(kernel: TargetKernelOp) -> tuple[Dim, int, int] | None:
+    """A symbolic width, with the least and most elements of rows that warps share; None where it is known."""
+    width = row_width(kernel)
+    return (width, 1, kernel.warps_per_row * LEAVES.of(kernel) * LEAF) if width.value is None else None
 
 
 T = TypeVar("T")
@@ -320,7 +222,7 @@ class Decision(Generic[T]):
     default: T
 
     def __post_init__(self) -> None:
-        kinds: dict[type[object], str] = {tuple: "pairs", int: "count", bool: "bool", str: "str"}
+        kinds: dict[type[object], str] = {int: "count", bool: "bool", str: "str"}
         DISCARDABLE[self.name] = kinds[type(self.default)]
 
     def of(self, op: Operation) -> T:
@@ -338,7 +240,7 @@ class Decision(Generic[T]):
 
 ALIGNED = 16
 """Bytes that arguments begin at a multiple of, unless said otherwise; the runtime sees to it."""
-MEMORY, REGISTERS, REMATERIALIZED = "memory", "registers", "rematerialized"
+MEMORY, REGISTERS = "memory", "registers"
 """Where a row is between the loops that go over it."""
 
 # Of a `ttile.kernel`.
@@ -347,10 +249,9 @@ THREADS = Decision("nvptx.threads", 1)
 ALIGN = Decision("nvptx.align", ALIGNED)
 """Bytes that the kernel's arguments begin at a multiple of."""
 ROWS = Decision("nvptx.rows", MEMORY)
-"""Where a program keeps its row between loops: in memory, in registers, or nowhere, since it is computed twice."""
+"""Where a program keeps its row between loops: in memory or in registers."""
 WARPS_PER_ROW = Decision("nvptx.warps_per_row", 0)
-"""Warps that divide the loops of a program among them; 0 where a program has all of its threads in every iteration."""
-
+"""Warps that divide the leaves of a row among them; 0 where a program has all of its threads in every iteration."""
 LEAVES = Decision("nvptx.leaves", 0)
 """Leaves of a row that each of the warps that share it has, at most; 0 where rows are not divided by leaves."""
 
@@ -375,25 +276,5 @@ LAUNCHED = Decision("nvptx.launched", 0)
 """Blocks that are launched for each multiprocessor, which share the programs; 0 for one to each program."""
 SLOTS = Decision("nvptx.slots", 0)
 """Programs that run at a time where each has scratch in global memory; 0 for any number."""
-USES_MATRICES = Decision("nvptx.uses_matrices", False)
-"""Whether lanes are numbered as `ldmatrix` deals out elements."""
-SECTIONS = Decision("nvptx.sections", 0)
-"""Sections of eight iterations that a warp has of a row of symbolic width."""
-WIDENS_IN_EACH_LOOP = Decision("nvptx.widens_in_each_loop", False)
-"""Whether bf16 stay as they are in memory and every loop widens them anew: as f32 they would fill all registers."""
 FETCHES_LINES = Decision("nvptx.fetches_lines", False)
 """Whether reads of less than 128 bytes of a row bring the whole line to L2, where other blocks find it."""
-KEEPS_ROWS_ONLY = Decision("nvptx.keeps_rows_only", False)
-"""Whether warps that share a row keep nothing of it between loops but the row: what they compute takes no time."""
-COMPUTES_LATE = Decision("nvptx.computes_late", False)
-"""Whether a warp computes nothing of its iterations until the warps before it are done: fewer registers."""
-
-# Of a `ttarget.load` or `ttarget.store`.
-PREFETCH = Decision("nvptx.prefetch", "")
-"""row: the next program's is copied to shared memory while this one computes; line: all programs read the same."""
-BY_MATRIX = Decision("nvptx.by_matrix", False)
-"""Whether eight iterations are moved by one `ldmatrix` or `stmatrix`."""
-
-# Of a `ttarget.loop`.
-DEFERRED = Decision[tuple[tuple[int, int], ...]]("nvptx.deferred", ())
-"""Accumulators that are computed only if another is not finite: each with that other one, by number."""

@@ -224,8 +224,8 @@ def add_features(
 MAX_THREADS = 1024
 """Threads of a block (CUDA C++ Programming Guide, technical specifications per compute capability)."""
 
-ROW_WARPS = (4, 8, 16)
-"""Warps that may share a row: no more than a block has barriers, as any of them may be the first of a warp group."""
+MOST_ROW_WARPS = 16
+"""Warps that share a row at most: no more than a block has barriers, as any may be the first of a group."""
 
 MAX_ARGUMENTS = 1024
 MAX_SIZES = 1024

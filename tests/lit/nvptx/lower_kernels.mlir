@@ -1,7 +1,7 @@
-// RUN: tessera-opt %s --split -p 'nvptx-plan-threads,nvptx-plan-rows,nvptx-rematerialize-rows,nvptx-place-scratch,nvptx-unroll-loops,nvptx-insert-barriers' | \
-// RUN:   tessera-opt --split -p 'nvptx-lower-kernels,nvptx-choose-vectors,nvptx-schedule-rows,nvptx-defer-accumulators' | filecheck %s
-// RUN: tessera-opt %s --split -p 'nvptx-plan-threads,nvptx-plan-rows{machine = "sm_80"},nvptx-rematerialize-rows,nvptx-place-scratch,nvptx-unroll-loops,nvptx-insert-barriers' | \
-// RUN:   tessera-opt --split -p 'nvptx-lower-kernels{machine = "sm_80"},nvptx-choose-vectors,nvptx-schedule-rows{machine = "sm_80"},nvptx-defer-accumulators' | filecheck %s
+// RUN: tessera-opt %s --split -p 'nvptx-plan-threads,nvptx-plan-rows,nvptx-place-scratch,nvptx-unroll-loops,nvptx-insert-barriers' | \
+// RUN:   tessera-opt --split -p 'nvptx-lower-kernels,nvptx-choose-vectors,nvptx-schedule-rows' | filecheck %s
+// RUN: tessera-opt %s --split -p 'nvptx-plan-threads,nvptx-plan-rows,nvptx-place-scratch,nvptx-unroll-loops,nvptx-insert-barriers' | \
+// RUN:   tessera-opt --split -p 'nvptx-lower-kernels{machine = "sm_80"},nvptx-choose-vectors,nvptx-schedule-rows{machine = "sm_80"}' | filecheck %s
 
 // A program of 64 elements is one warp; two neighbours of f32 to a thread, and 16 bytes at a time where rows allow it.
 // CHECK-LABEL: ttarget.kernel @doubled(

@@ -19,61 +19,61 @@ ttile.kernel @narrow(%x: !ttile.buffer<[64, 256], f32>, %y: !ttile.buffer<[64], 
   ttile.return
 }
 // -----
-// 256 elements to a thread do not fit registers: four warps have 64 each.
+// Eight leaves: eight warps have one each.
 // CHECK-LABEL: ttile.kernel @wide(
-// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 4, nvptx.rows = "registers"}
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 8, nvptx.leaves = 1, nvptx.rows = "registers"}
 ttile.kernel @wide(%x: !ttile.buffer<[64, 8192], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
   %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
   %hi = ttile.index {names = [], expr = 8192} : () -> !ttile.index
-  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[32], f32>
-  %s = ttile.for %lo, %hi, %z {step = 32} ({
-  ^bb0(%i: !ttile.index, %a: !ttile.tile<[32], f32>):
-    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 8192], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32>
-    %b = ttile.elementwise %a, %v {fn = "add"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
-    ttile.yield %b : (!ttile.tile<[32], f32>) -> ()
-  }) : (!ttile.index, !ttile.index, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
-  %r = ttile.reduce %s {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[1024], f32>
+  %s = ttile.for %lo, %hi, %z {step = 1024} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[1024], f32>):
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 8192], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[1024], f32>
+    %b = ttile.elementwise %a, %v {fn = "max"} : (!ttile.tile<[1024], f32>, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
+    ttile.yield %b : (!ttile.tile<[1024], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
+  %r = ttile.reduce %s {kind = "max", axis = 0} : (!ttile.tile<[1024], f32>) -> !ttile.tile<[], f32>
   ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
   ttile.return
 }
 // -----
-// Too wide for sixteen warps: it stays in memory.
+// More than four leaves for each of sixteen warps: it stays in memory.
 // CHECK-LABEL: ttile.kernel @widest(
 // CHECK-SAME:    nvptx.threads = 32}
-ttile.kernel @widest(%x: !ttile.buffer<[64, 65536], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
+ttile.kernel @widest(%x: !ttile.buffer<[64, 65537], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
   %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
-  %hi = ttile.index {names = [], expr = 65536} : () -> !ttile.index
-  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[32], f32>
-  %s = ttile.for %lo, %hi, %z {step = 32} ({
-  ^bb0(%i: !ttile.index, %a: !ttile.tile<[32], f32>):
-    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 65536], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32>
-    %b = ttile.elementwise %a, %v {fn = "add"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
-    ttile.yield %b : (!ttile.tile<[32], f32>) -> ()
-  }) : (!ttile.index, !ttile.index, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
-  %r = ttile.reduce %s {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+  %hi = ttile.index {names = [], expr = 65537} : () -> !ttile.index
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[1024], f32>
+  %s = ttile.for %lo, %hi, %z {step = 1024} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[1024], f32>):
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 65537], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[1024], f32>
+    %b = ttile.elementwise %a, %v {fn = "max"} : (!ttile.tile<[1024], f32>, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
+    ttile.yield %b : (!ttile.tile<[1024], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
+  %r = ttile.reduce %s {kind = "max", axis = 0} : (!ttile.tile<[1024], f32>) -> !ttile.tile<[], f32>
   ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
   ttile.return
 }
 // -----
 // A symbolic width has a kernel for wide rows beside that for all, which is as it was.
 // CHECK-LABEL: ttile.kernel @any__shared(
-// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 16, nvptx.rows = "registers"}
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 16, nvptx.leaves = 1, nvptx.rows = "registers"}
 // CHECK-LABEL: ttile.kernel @any(
 // CHECK-SAME:    nvptx.threads = 32}
 ttile.kernel @any(%x: !ttile.buffer<[64, N], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = ["N"], grid = [64], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
   %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
   %hi = ttile.index {names = [], expr = N} : () -> !ttile.index
-  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[32], f32>
-  %s = ttile.for %lo, %hi, %z {step = 32} ({
-  ^bb0(%i: !ttile.index, %a: !ttile.tile<[32], f32>):
-    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, N], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32>
-    %b = ttile.elementwise %a, %v {fn = "add"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
-    ttile.yield %b : (!ttile.tile<[32], f32>) -> ()
-  }) : (!ttile.index, !ttile.index, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
-  %r = ttile.reduce %s {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[1024], f32>
+  %s = ttile.for %lo, %hi, %z {step = 1024} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[1024], f32>):
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, N], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[1024], f32>
+    %b = ttile.elementwise %a, %v {fn = "max"} : (!ttile.tile<[1024], f32>, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
+    ttile.yield %b : (!ttile.tile<[1024], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
+  %r = ttile.reduce %s {kind = "max", axis = 0} : (!ttile.tile<[1024], f32>) -> !ttile.tile<[], f32>
   ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
   ttile.return
 }

@@ -1,9 +1,8 @@
 // RUN: tessera-opt %s --split -p 'nvptx-choose-vectors,nvptx-schedule-rows' | filecheck %s
 
-// Four programs to a block, three blocks on a multiprocessor, which stay and prefetch the next row.
+// Programs of one warp are four to a block, one for each program.
 // CHECK-LABEL: ttarget.kernel @row(
-// CHECK-SAME:    nvptx.programs = 4, nvptx.blocks = 3, nvptx.launched = 24}
-// CHECK:         ttarget.load %{{.*}} nvptx.prefetch = "row"}
+// CHECK-SAME:    align = 16, nvptx.programs = 4}
 ttarget.kernel @row(%0: !ttile.buffer<[64, 1024], f32>, %1: !ttile.buffer<[64], f32>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16} {
   ttarget.programs {grid = [64]} ({
   ^bb0(%2: !ttile.index):
@@ -23,62 +22,16 @@ ttarget.kernel @row(%0: !ttile.buffer<[64, 1024], f32>, %1: !ttile.buffer<[64], 
   ttarget.return
 }
 // -----
-// Two-byte elements in parts of 256 go by matrices.
-// CHECK-LABEL: ttarget.kernel @matrices(
-// CHECK-SAME:    nvptx.launched = 24, nvptx.uses_matrices = true}
-ttarget.kernel @matrices(%0: !ttile.buffer<[64, 1024], bf16>, %1: !ttile.buffer<[64], bf16>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16} {
-  ttarget.programs {grid = [64]} ({
-  ^bb0(%2: !ttile.index):
-    %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-    %4 = ttarget.index {names = [], expr = 1024} : () -> !ttile.index
-    %5 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32], bf16>
-    %6 = ttarget.loop %3, %4, %5 {step = 32, unroll = 0} ({
-    ^bb0(%7: !ttile.index, %8: !ttarget.vector<[32], bf16>):
-      %9 = ttarget.load %0, %2, %7 {coords = ["p", "i"], axes = ["i"], offset = i + 1024*p, pattern = "contiguous", align = 2} : (!ttile.buffer<[64, 1024], bf16>, !ttile.index, !ttile.index) -> !ttarget.vector<[32], bf16>
-      %10 = ttarget.elementwise %8, %9 {fn = "add"} : (!ttarget.vector<[32], bf16>, !ttarget.vector<[32], bf16>) -> !ttarget.vector<[32], bf16>
-      ttarget.yield %10 : (!ttarget.vector<[32], bf16>) -> ()
-    }) : (!ttile.index, !ttile.index, !ttarget.vector<[32], bf16>) -> !ttarget.vector<[32], bf16>
-    %11 = ttarget.reduce %6 {kind = "sum", axis = 0} : (!ttarget.vector<[32], bf16>) -> !ttarget.vector<[], bf16>
-    ttarget.store %11, %1, %2 {coords = ["p"], axes = [], offset = p, pattern = "contiguous", align = 2} : (!ttarget.vector<[], bf16>, !ttile.buffer<[64], bf16>, !ttile.index) -> ()
-    ttarget.yield
-  })
-  ttarget.return
-}
-// -----
-// Four warps share a row, eight of their blocks are on a multiprocessor, and twice as many are launched.
-// CHECK-LABEL: ttarget.kernel @shared(
-// CHECK-SAME:    warps_per_row = 4, nvptx.sections = 8, nvptx.blocks = 8, nvptx.launched = 16, nvptx.keeps_rows_only = true, nvptx.computes_late = true}
-// CHECK:         ttarget.load %{{.*}} nvptx.prefetch = "row"}
-ttarget.kernel @shared(%0: !ttile.buffer<[64, 8192], bf16>, %1: !ttile.buffer<[64], bf16>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, warps_per_row = 4} {
-  ttarget.programs {grid = [64]} ({
-  ^bb0(%2: !ttile.index):
-    %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-    %4 = ttarget.index {names = [], expr = 8192} : () -> !ttile.index
-    %5 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32], bf16>
-    %6 = ttarget.loop %3, %4, %5 {step = 32, unroll = 0} ({
-    ^bb0(%7: !ttile.index, %8: !ttarget.vector<[32], bf16>):
-      %9 = ttarget.load %0, %2, %7 {coords = ["p", "i"], axes = ["i"], offset = i + 8192*p, pattern = "contiguous", align = 2} : (!ttile.buffer<[64, 8192], bf16>, !ttile.index, !ttile.index) -> !ttarget.vector<[32], bf16>
-      %10 = ttarget.elementwise %8, %9 {fn = "add"} : (!ttarget.vector<[32], bf16>, !ttarget.vector<[32], bf16>) -> !ttarget.vector<[32], bf16>
-      ttarget.yield %10 : (!ttarget.vector<[32], bf16>) -> ()
-    }) : (!ttile.index, !ttile.index, !ttarget.vector<[32], bf16>) -> !ttarget.vector<[32], bf16>
-    %11 = ttarget.reduce %6 {kind = "sum", axis = 0} : (!ttarget.vector<[32], bf16>) -> !ttarget.vector<[], bf16>
-    ttarget.store %11, %1, %2 {coords = ["p"], axes = [], offset = p, pattern = "contiguous", align = 2} : (!ttarget.vector<[], bf16>, !ttile.buffer<[64], bf16>, !ttile.index) -> ()
-    ttarget.yield
-  })
-  ttarget.return
-}
-// -----
-// A loop that is not unrolled whole reads its row from memory.
-// CHECK-LABEL: ttarget.kernel @rolled(
-// CHECK-SAME:    nvptx.programs = 4}
-// CHECK-NOT:     nvptx.prefetch
-ttarget.kernel @rolled(%0: !ttile.buffer<[64, 1024], f32>, %1: !ttile.buffer<[64], f32>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16} {
+// 32 iterations whose loads come first: a multiprocessor holds one block, with all of its registers.
+// CHECK-LABEL: ttarget.kernel @deep(
+// CHECK-SAME:    nvptx.programs = 4, nvptx.fetches_lines = true, nvptx.blocks = 1}
+ttarget.kernel @deep(%0: !ttile.buffer<[64, 1024], f32>, %1: !ttile.buffer<[64], f32>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16} {
   ttarget.programs {grid = [64]} ({
   ^bb0(%2: !ttile.index):
     %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
     %4 = ttarget.index {names = [], expr = 1024} : () -> !ttile.index
     %5 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32], f32>
-    %6 = ttarget.loop %3, %4, %5 {step = 32, unroll = 8} ({
+    %6 = ttarget.loop %3, %4, %5 {step = 32, unroll = 32} ({
     ^bb0(%7: !ttile.index, %8: !ttarget.vector<[32], f32>):
       %9 = ttarget.load %0, %2, %7 {coords = ["p", "i"], axes = ["i"], offset = i + 1024*p, pattern = "contiguous", align = 4} : (!ttile.buffer<[64, 1024], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[32], f32>
       %10 = ttarget.elementwise %8, %9 {fn = "add"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
@@ -86,6 +39,50 @@ ttarget.kernel @rolled(%0: !ttile.buffer<[64, 1024], f32>, %1: !ttile.buffer<[64
     }) : (!ttile.index, !ttile.index, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
     %11 = ttarget.reduce %6 {kind = "sum", axis = 0} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[], f32>
     ttarget.store %11, %1, %2 {coords = ["p"], axes = [], offset = p, pattern = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// Eight warps share a row of a known width: a block has one row.
+// CHECK-LABEL: ttarget.kernel @known(
+// CHECK-SAME:    warps_per_row = 8, nvptx.leaves = 1}
+ttarget.kernel @known(%0: !ttile.buffer<[64, 8192], bf16>, %1: !ttile.buffer<[64], bf16>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, warps_per_row = 8, nvptx.leaves = 1} {
+  ttarget.programs {grid = [64]} ({
+  ^bb0(%2: !ttile.index):
+    %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+    %4 = ttarget.index {names = [], expr = 8192} : () -> !ttile.index
+    %5 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[1024], bf16>
+    %6 = ttarget.loop %3, %4, %5 {step = 1024, unroll = 0} ({
+    ^bb0(%7: !ttile.index, %8: !ttarget.vector<[1024], bf16>):
+      %9 = ttarget.load %0, %2, %7 {coords = ["p", "i"], axes = ["i"], offset = i + 8192*p, pattern = "contiguous", align = 2} : (!ttile.buffer<[64, 8192], bf16>, !ttile.index, !ttile.index) -> !ttarget.vector<[1024], bf16>
+      %10 = ttarget.elementwise %8, %9 {fn = "add"} : (!ttarget.vector<[1024], bf16>, !ttarget.vector<[1024], bf16>) -> !ttarget.vector<[1024], bf16>
+      ttarget.yield %10 : (!ttarget.vector<[1024], bf16>) -> ()
+    }) : (!ttile.index, !ttile.index, !ttarget.vector<[1024], bf16>) -> !ttarget.vector<[1024], bf16>
+    %11 = ttarget.reduce %6 {kind = "sum", axis = 0} : (!ttarget.vector<[1024], bf16>) -> !ttarget.vector<[], bf16>
+    ttarget.store %11, %1, %2 {coords = ["p"], axes = [], offset = p, pattern = "contiguous", align = 2} : (!ttarget.vector<[], bf16>, !ttile.buffer<[64], bf16>, !ttile.index) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// Rows of a symbolic width are shared as they need at run time: blocks stay, and take several.
+// CHECK-LABEL: ttarget.kernel @any(
+// CHECK-SAME:    warps_per_row = 16, nvptx.leaves = 1, nvptx.launched = 8}
+ttarget.kernel @any(%0: !ttile.buffer<[64, N], bf16>, %1: !ttile.buffer<[64], bf16>) attributes {symbols = ["N"], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, warps_per_row = 16, nvptx.leaves = 1} {
+  ttarget.programs {grid = [64]} ({
+  ^bb0(%2: !ttile.index):
+    %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+    %4 = ttarget.index {names = [], expr = N} : () -> !ttile.index
+    %5 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[1024], bf16>
+    %6 = ttarget.loop %3, %4, %5 {step = 1024, unroll = 0} ({
+    ^bb0(%7: !ttile.index, %8: !ttarget.vector<[1024], bf16>):
+      %9 = ttarget.load %0, %2, %7 {coords = ["p", "i"], axes = ["i"], offset = i + N*p, pattern = "contiguous", align = 2} : (!ttile.buffer<[64, N], bf16>, !ttile.index, !ttile.index) -> !ttarget.vector<[1024], bf16>
+      %10 = ttarget.elementwise %8, %9 {fn = "add"} : (!ttarget.vector<[1024], bf16>, !ttarget.vector<[1024], bf16>) -> !ttarget.vector<[1024], bf16>
+      ttarget.yield %10 : (!ttarget.vector<[1024], bf16>) -> ()
+    }) : (!ttile.index, !ttile.index, !ttarget.vector<[1024], bf16>) -> !ttarget.vector<[1024], bf16>
+    %11 = ttarget.reduce %6 {kind = "sum", axis = 0} : (!ttarget.vector<[1024], bf16>) -> !ttarget.vector<[], bf16>
+    ttarget.store %11, %1, %2 {coords = ["p"], axes = [], offset = p, pattern = "contiguous", align = 2} : (!ttarget.vector<[], bf16>, !ttile.buffer<[64], bf16>, !ttile.index) -> ()
     ttarget.yield
   })
   ttarget.return

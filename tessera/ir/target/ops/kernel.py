@@ -33,7 +33,7 @@ from tessera.ir.target.limits import (
     MAX_SIZES,
     MAX_THREAD_REGISTERS,
     MAX_THREADS,
-    ROW_WARPS,
+    MOST_ROW_WARPS,
     WARP,
     WIDTHS,
     check_written,
@@ -117,9 +117,9 @@ def _check_threads(op: SpecOp) -> None:
     if threads not in (0, 1) and (threads % WARP or not WARP <= threads <= MAX_THREADS):
         op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
     warps = op.value("warps_per_row")
-    if warps and (threads != WARP or not 2 <= warps <= ROW_WARPS[-1]):
+    if warps and (threads != WARP or not 2 <= warps <= MOST_ROW_WARPS):
         op.fail(
-            f"loops are shared by 2 to {ROW_WARPS[-1]} warps, of programs that have one each, "
+            f"loops are shared by 2 to {MOST_ROW_WARPS} warps, of programs that have one each, "
             f"got {warps} warps and programs of {threads} threads"
         )
     registers, shared = op.value("max_registers"), op.value("max_shared")

@@ -1,0 +1,149 @@
+"""Rows that several warps share by leaves: which do, what is emitted, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from benchmarks.gpu_widths import free
+from tessera.backends.nvptx.compile import NvptxBackend, NvptxCode
+from tessera.backends.nvptx.leaf_rows import check_division
+from tessera.backends.nvptx.row_plan import LEAVES, shared_widths
+from tessera.backends.nvptx.tensor_cores import GPUS
+from tessera.compiler.compile import Lowering, lower
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import TargetVerifyError
+from tessera.ir.base.op import OpError
+from tessera.ir.base.verify import verify
+from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.typed_ops import KernelOp, LoopOp
+
+BF16 = ml_dtypes.bfloat16
+WARP, LEAF = 32, 1024
+
+
+def lowered(function: Callable[..., Any], *arrays: Any) -> Lowering:
+    tape = ts.jit(function).trace(*arrays).tape
+    return lower(tape, Options.of(backend="cuda", features=("sm_90a",)))
+
+
+def kernel_of(function: Callable[..., Any], *arrays: Any) -> KernelOp:
+    (found,) = lowered(function, *arrays).targets
+    assert isinstance(found, KernelOp)
+    return found
+
+
+def ptx_of(lowering: Lowering) -> list[str]:
+    code_target = NvptxBackend(GPUS["sm_90a"]).code_target
+    return [ptx.decode() for ptx in compile_texts(lowering.texts, code_target)]
+
+
+def softmax(x: Any) -> Any:
+    return ts.ops.softmax(x, axis=-1)
+
+
+def layernorm(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.layernorm(x, w, b)
+
+
+def running(x: Any) -> Any:
+    return ts.ops.cumsum(x, axis=-1)
+
+
+def arrays(function: Any, columns: int, dtype: Any = BF16) -> list[Any]:
+    line = np.zeros(columns, dtype)
+    return [np.zeros((64, columns), dtype), *[line] * (function.__code__.co_argcount - 1)]
+
+
+# Who shares.
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float32, np.float64])
+@pytest.mark.parametrize(("columns", "warps", "leaves"), [(1024, 0, 0), (1025, 2, 1), (4096, 4, 1), (5000, 5, 1),
+    (16384, 16, 1), (16385, 9, 2), (33280, 11, 3), (65536, 16, 4)])  # fmt: skip
+def test_a_warp_has_a_leaf_or_as_many_as_sixteen_need(columns: int, dtype: Any, warps: int, leaves: int) -> None:
+    kernel = kernel_of(softmax, *arrays(softmax, columns, dtype))
+    assert (kernel.warps_per_row, LEAVES.of(kernel)) == (warps, leaves)
+
+
+def test_other_kernels_stay_whole() -> None:
+    assert all(
+        not kernel.value("warps_per_row") for kernel in lowered(running, np.zeros((64, 8192), np.float32)).targets
+    )
+
+
+@pytest.mark.parametrize("function", [softmax, layernorm])
+def test_a_symbolic_width_has_a_kernel_for_wide_rows_beside_that_for_all(function: Any) -> None:
+    lowering = lowered(free(function), *arrays(function, 100))
+    shared, plain = lowering.targets
+    assert shared.value("symbol") == plain.value("symbol") + "__shared"
+    assert (shared.value("warps_per_row"), plain.value("warps_per_row")) == (16, 0)
+    assert isinstance(shared, KernelOp)
+    found = shared_widths(shared)
+    assert found is not None
+    assert found[1:] == (1, 16 * LEAF)
+    assert isinstance(lowering.code, NvptxCode)
+    assert set(lowering.code.entry.kernels) == {shared.value("symbol"), plain.value("symbol")}
+
+
+# What is emitted.
+
+
+@pytest.mark.parametrize("columns", [5000, 5001, 16384])
+def test_a_shared_row_is_read_once(columns: int) -> None:
+    lowering = lowered(softmax, *arrays(softmax, columns))
+    (ptx,) = ptx_of(lowering)
+    warps = lowering.targets[0].value("warps_per_row")
+    assert f".reqntid {warps * WARP}" in ptx
+    assert "bar.sync" in ptx or "barrier.sync" in ptx
+    loaded = [line for line in ptx.splitlines() if "ld.global" in line]
+    # A leaf of bf16 is 32 elements to a thread: four vectors; elements one by one in the last leaf and of odd rows.
+    if columns % 8 == 0:
+        assert sum(".v4" in line for line in loaded) <= 8
+    assert len(loaded) <= 2 * LEAF // WARP
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(("name", "value", "words"), [("warps_per_row", 17, "shared by 2 to 16 warps"),
+    ("warps_per_row", 1, "shared by 2 to 16 warps"), ("threads", 64, "programs of 64 threads")])  # fmt: skip
+def test_a_program_of_more_warps_is_not_shared(name: str, value: int, words: str) -> None:
+    kernel = kernel_of(softmax, *arrays(softmax, 8192))
+    verify(kernel)
+    kernel.set_value(name, value)
+    with pytest.raises(OpError, match=words):
+        verify(kernel)
+
+
+def test_a_row_of_more_leaves_than_warps_have_is_refused() -> None:
+    kernel = kernel_of(softmax, *arrays(softmax, 8192))
+    check_division(kernel)
+    kernel.set_value("warps_per_row", 7)
+    with pytest.raises(TargetVerifyError, match="have 7168 of a row, which has 8192"):
+        check_division(kernel)
+    kernel.set_value("warps_per_row", 8)
+    LEAVES.write(kernel, 0)
+    with pytest.raises(TargetVerifyError, match="with 0 leaves"):
+        check_division(kernel)
+
+
+def test_loops_that_are_not_over_leaves_are_refused() -> None:
+    kernel = kernel_of(softmax, *arrays(softmax, 8192))
+    loop = next(op for op in kernel.walk() if isinstance(op, LoopOp))
+    loop.set_value("step", 512)
+    with pytest.raises(TargetVerifyError, match=r"its loops step by \[512, 1024\]"):
+        check_division(kernel)
+
+
+def test_registers_hold_rows_of_symbolic_width_only_where_warps_share_them() -> None:
+    shared, _ = lowered(free(softmax), *arrays(softmax, 100)).targets
+    verify(shared)
+    shared.set_value("warps_per_row", 0)
+    with pytest.raises(OpError, match="has static sizes"):
+        verify(shared)
