@@ -60,10 +60,12 @@ def _fuse(run: Run, op: SpecOp) -> Sequence[Any]:
     sizes = {str(size): run.size(dim) for size, dim in op.value("sizes")} or dict(run.dims)
     if op.value("kernels"):
         outs = [_fill(run, tensor_of(result)) for result in op.results]
-        if overwritten_by(op) is not None:
-            outs[0] = np.array(operands[op.value("in_place")], order="C")
+        given = [np.asarray(x, order="C") for x in operands]
+        for result in overwritten_by(op):
+            number = op.value("in_place")[result]
+            given[number] = outs[result] = np.array(operands[number], order="C")
         for name in op.value("kernels"):
-            run_kernel(run.functions[name], [np.asarray(x, order="C") for x in operands] + outs, sizes)
+            run_kernel(run.functions[name], given + outs, sizes)
         return outs
     body = run.functions.get(op.value("body"))
     if body is None:

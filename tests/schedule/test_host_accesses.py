@@ -221,7 +221,7 @@ def test_what_a_loop_carries_is_in_one_of_two_buffers() -> None:
 
 def test_values_of_a_plan_have_memory_of_their_own() -> None:
     body = f"""
-  %a, %b = tsched.fuse @g(%x, %y) {{in_place = 1}} : ({PLANNED}, {PLANNED})
+  %a, %b = tsched.fuse @g(%x, %y) {{in_place = [1]}} : ({PLANNED}, {PLANNED})
   %c = tsched.for %a, %z {{carried = 1, scanned = 1, length = 8}} ({{
   ^bb0(%d: {PLANNED}, %row: !tgraph.tensor<[], f32>):
     %e = tsched.fuse @h(%d, %row) : {PLANNED}
@@ -237,7 +237,7 @@ def test_values_of_a_plan_have_memory_of_their_own() -> None:
   }}) : {PLANNED}
   %s = tsched.collective_start %z {{number = 0, {GATHER}}} : {PLANNED}
   %r = tsched.collective_wait %z, %s {{number = 0}} : {PLANNED}
-  %u = tsched.fuse @g(%x) {{in_place = 0}} : {PLANNED}
+  %u = tsched.fuse @g(%x) {{in_place = [0]}} : {PLANNED}
   tsched.return"""
     arguments = f"%x: {PLANNED}, %y: {PLANNED}, %z: {PLANNED}"
     module = module_of(body, arguments, "tessera.donated = [0, 1]")
@@ -485,10 +485,10 @@ tsched.return"""
 
 # Results written over an operand, and arguments that are returned.
 
-OVER = "`in_place` is the number of an operand with the type of the first result, got"
+OVER = "`in_place` is the number of an operand with the type of result 0, got"
 LATER = "writes over operand 0, which `tsched.fuse` reads later"
 KEPT = "writes over operand 0, which is neither donated by the caller nor made here"
-FUSED = f"tsched.fuse @g(%x) {{in_place = 0}} : {PLANNED}"
+FUSED = f"tsched.fuse @g(%x) {{in_place = [0]}} : {PLANNED}"
 
 
 @pytest.mark.parametrize(
@@ -496,17 +496,19 @@ FUSED = f"tsched.fuse @g(%x) {{in_place = 0}} : {PLANNED}"
     [
         (f"%a = {FUSED}", "0", ""),
         (f"%a = {FUSED}", "1", KEPT),
-        (f"%a = tsched.fuse @g(%x) {{in_place = 1}} : {PLANNED}", "0", f"{OVER} 1"),
-        (f"%a = tsched.fuse @g(%i) {{in_place = 0}} : {PLANNED}", "2", f"{OVER} 0"),
-        ("tsched.fuse @g(%x) {in_place = 0} : ()", "0", f"{OVER} 0"),
-        (f"%a = tsched.fuse @g(%x, %y) {{in_place = 0}} : {PLANNED}", "0", ""),
-        (f"%a = tsched.fuse @g(%x, %x) {{in_place = 0}} : {PLANNED}", "0", "and reads it as another one too"),
+        (f"%a = tsched.fuse @g(%x) {{in_place = [1]}} : {PLANNED}", "0", f"{OVER} 1"),
+        (f"%a = tsched.fuse @g(%i) {{in_place = [0]}} : {PLANNED}", "2", f"{OVER} 0"),
+        ("tsched.fuse @g(%x) {in_place = [0]} : ()", "0", "an operand of its own for each result at most, got [0]"),
+        (f"%a, %b = tsched.fuse @g(%x, %y) {{in_place = [-1, 0]}} : ({PLANNED}, {PLANNED})", "0", ""),
+        (f"%a, %b = tsched.fuse @g(%x) {{in_place = [0, 0]}} : ({PLANNED}, {PLANNED})", "0", "got [0, 0]"),
+        (f"%a = tsched.fuse @g(%x, %y) {{in_place = [0]}} : {PLANNED}", "0", ""),
+        (f"%a = tsched.fuse @g(%x, %x) {{in_place = [0]}} : {PLANNED}", "0", "and reads it as another one too"),
         (
-            f"%v = tsched.alias %x : {PLANNED}\n%a = tsched.fuse @g(%v, %x) {{in_place = 0}} : {PLANNED}",
+            f"%v = tsched.alias %x : {PLANNED}\n%a = tsched.fuse @g(%v, %x) {{in_place = [0]}} : {PLANNED}",
             "0",
             "and reads",
         ),
-        (f"%a = tsched.fuse @g(%y) : {PLANNED}\n%b = tsched.fuse @g(%a) {{in_place = 0}} : {PLANNED}", "", ""),
+        (f"%a = tsched.fuse @g(%y) : {PLANNED}\n%b = tsched.fuse @g(%a) {{in_place = [0]}} : {PLANNED}", "", ""),
         (f"%b = tsched.fuse @g(%x) : {PLANNED}\n%a = {FUSED}", "0", ""),
         (f"%a = {FUSED}\n%b = tsched.fuse @g(%x) : {PLANNED}", "0", LATER),
         (f"%v = tsched.alias %x : {PLANNED}\n%a = {FUSED}\n%b = tsched.fuse @g(%v) : {PLANNED}", "0", LATER),

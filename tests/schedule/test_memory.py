@@ -150,8 +150,8 @@ def plan() -> tuple[SpecOp, list[SpecOp]]:
     program = program_of(f"""tsched.module @f{SIGNATURE} attributes {{tessera.donated = [0]}} {{
   %v = tsched.alias %x : !tgraph.tensor<[2, 4], f32>
   %w = tsched.alias %v : {TENSOR}
-  %a, %b = tsched.fuse @g(%y, %w) {{in_place = 1}} : ({TENSOR}, {TENSOR})
-  %c = tsched.fuse @g(%b) {{in_place = 0}} : {TENSOR}
+  %a, %b = tsched.fuse @g(%y, %w) {{in_place = [1]}} : ({TENSOR}, {TENSOR})
+  %c = tsched.fuse @g(%b) {{in_place = [0]}} : {TENSOR}
   %d = tsched.for %y {{carried = 1, length = 2}} ({{
   ^bb0(%i: {TENSOR}):
     %e = tsched.fuse @g(%i, %c) : {TENSOR}

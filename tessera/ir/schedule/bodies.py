@@ -146,15 +146,17 @@ def files_of(body: Tape) -> tuple[str, ...]:
     return tuple(one["location"][0] for one in checks if one is not None and one.get("location") is not None)
 
 
-def name_of(body: Tape, kind: str, axes: tuple[int, ...]) -> str:
+def name_of(body: Tape, kind: str, axes: tuple[int, ...], in_place: tuple[int, ...] = ()) -> str:
     """The name of the kernel of a canonical body: its ops, and a digest that differs wherever the body does.
 
-    Only the files of locations in debug builds are left out, so that a program has one name wherever it is stored.
+    A kernel that writes over its arguments (`in_place`) is another than one that does not. Only the files of locations
+    in debug builds are left out, so that a program has one name wherever it is stored.
     """
     text = tape_text(body)
     for file in files_of(body):
         text = text.replace(file, "")
-    digest = hashlib.sha256(f"{kind} {axes}\n{text}".encode()).hexdigest()[:10]
+    over = f" over {in_place}" if in_place else ""
+    digest = hashlib.sha256(f"{kind} {axes}{over}\n{text}".encode()).hexdigest()[:10]
     words: list[str] = []
     for record in body.records:
         word = record.op.split(".", 1)[1]

@@ -107,7 +107,7 @@ class FuseOp(SpecOp):
     bytes: Dim | None
     time: Dim | None
     kernels: tuple[str, ...]
-    in_place: int
+    in_place: tuple[int, ...]
     pipeline: Any
 
 class GuardOp(SpecOp):

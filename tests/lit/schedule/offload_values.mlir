@@ -85,13 +85,13 @@ tsched.module @ahead(%x: !tgraph.tensor<[64], f32>) -> !tgraph.tensor<[64], f32>
 // What is written over late is written over where it was prefetched to.
 // SOME-LABEL: tsched.module @over(
 // SOME:         %[[P:[a-z0-9]+]] = tsched.prefetch
-// SOME-NEXT:    tsched.fuse @k2(%[[P]], %{{[a-z0-9]+}}) {{.*}}in_place = 0
+// SOME-NEXT:    tsched.fuse @k2(%[[P]], %{{[a-z0-9]+}}) {{.*}}in_place = [0]
 tsched.module @over(%x: !tgraph.tensor<[64], f32>) -> !tgraph.tensor<[64], f32> {
   %a = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k"]} : !tgraph.tensor<[64], f32>
   %b = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k"]} : !tgraph.tensor<[64], f32>
   %c = tsched.fuse @k(%b) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k"]} : !tgraph.tensor<[64], f32>
   %d = tsched.fuse @k2(%b, %c) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k2"]} : !tgraph.tensor<[64], f32>
-  %e = tsched.fuse @k2(%a, %d) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k2"], in_place = 0} : !tgraph.tensor<[64], f32>
+  %e = tsched.fuse @k2(%a, %d) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k2"], in_place = [0]} : !tgraph.tensor<[64], f32>
   %y = tsched.fuse @k(%e) {kind = "map", sizes = [["s0", dim<64>]], kernels = ["k"]} : !tgraph.tensor<[64], f32>
   tsched.return %y
 }

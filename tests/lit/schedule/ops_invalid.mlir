@@ -69,7 +69,7 @@ tsched.module @f(%x: !ttile.buffer<[4], f32>) {
 // CHECK: error[T0401]: `tsched.fuse` writes over operand 0, which is neither donated by the caller nor made here
 // CHECK: help: name its argument in `tessera.donated`, or leave `in_place` out
 tsched.module @kept(%x: !tgraph.tensor<[4], f32>, %y: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [1]} {
-  %a = tsched.fuse @k(%x) {in_place = 0} : !tgraph.tensor<[4], f32>
+  %a = tsched.fuse @k(%x) {in_place = [0]} : !tgraph.tensor<[4], f32>
   tsched.return %a
 }
 
@@ -78,7 +78,7 @@ tsched.module @kept(%x: !tgraph.tensor<[4], f32>, %y: !tgraph.tensor<[4], f32>) 
 // What is written over is not read later, in another shape either.
 // CHECK: error[T0401]: `tsched.fuse` writes over operand 0, which `tsched.fuse` reads later
 tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[4], f32>, !tgraph.tensor<[2, 2], f32>) attributes {tessera.donated = [0]} {
-  %a = tsched.fuse @k(%x) {in_place = 0} : !tgraph.tensor<[4], f32>
+  %a = tsched.fuse @k(%x) {in_place = [0]} : !tgraph.tensor<[4], f32>
   %b = tsched.alias %x : !tgraph.tensor<[2, 2], f32>
   %c = tsched.fuse @g(%b) : !tgraph.tensor<[2, 2], f32>
   tsched.return %a, %c
@@ -89,16 +89,16 @@ tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[4], f32>, !tg
 // Nor is it read by the group itself, as something else.
 // CHECK: error[T0401]: `tsched.fuse` writes over operand 0, and reads it as another one too
 tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [0]} {
-  %a = tsched.fuse @k(%x, %x) {in_place = 0} : !tgraph.tensor<[4], f32>
+  %a = tsched.fuse @k(%x, %x) {in_place = [0]} : !tgraph.tensor<[4], f32>
   tsched.return %a
 }
 
 // -----
 
 // Memory is that of the same type.
-// CHECK: error[T0401]: `in_place` is the number of an operand with the type of the first result, got 0
+// CHECK: error[T0401]: `in_place` is the number of an operand with the type of result 0, got 0
 tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[2], f32> attributes {tessera.donated = [0]} {
-  %a = tsched.fuse @k(%x) {in_place = 0} : !tgraph.tensor<[2], f32>
+  %a = tsched.fuse @k(%x) {in_place = [0]} : !tgraph.tensor<[2], f32>
   tsched.return %a
 }
 

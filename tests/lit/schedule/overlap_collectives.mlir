@@ -78,14 +78,14 @@ tsched.module @chain(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[8], f32> {
 // CHECK-NEXT:    %[[S:[a-z0-9]+]] = tsched.collective_start %[[V]] {number = 0
 // CHECK-NEXT:    %[[C:[a-z0-9]+]] = tsched.fuse @long(%x)
 // CHECK-NEXT:    %[[R:[a-z0-9]+]] = tsched.collective_wait %[[V]], %[[S]] {number = 0}
-// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @over(%[[A]]) {in_place = 0}
+// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @over(%[[A]]) {in_place = [0]}
 // CHECK-NEXT:    tsched.return %[[R]], %[[B]], %[[C]]
 tsched.module @written_over(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[2, 4], f32>, !tgraph.tensor<[4], f32>, !tgraph.tensor<[4], f32>) {
   %a = tsched.fuse @sent(%x) : !tgraph.tensor<[4], f32>
   %v = tsched.alias %a : !tgraph.tensor<[1, 4], f32>
   %s = tsched.collective_start %v {number = 0, call = "all_gather", axis = "dp", ranks = 2} : !tgraph.tensor<[2, 4], f32>
   %r = tsched.collective_wait %v, %s {number = 0} : !tgraph.tensor<[2, 4], f32>
-  %b = tsched.fuse @over(%a) {in_place = 0} : !tgraph.tensor<[4], f32>
+  %b = tsched.fuse @over(%a) {in_place = [0]} : !tgraph.tensor<[4], f32>
   %c = tsched.fuse @long(%x) : !tgraph.tensor<[4], f32>
   tsched.return %r, %b, %c
 }

@@ -28,7 +28,7 @@ tsched.module @main(%x: !tgraph.tensor<[A], f32>) -> (!tgraph.tensor<[2, B], f32
 // CHECK-NEXT:    tsched.copy %x, %[[Y]]
 // CHECK-NEXT:    tsched.return %[[V]], %[[Y]]
 tsched.module @given(%x: !tgraph.tensor<[A], f32>) -> (!tgraph.tensor<[2, B], f32>, !tgraph.tensor<[A], f32>) attributes {tessera.donated = [0]} {
-  %a = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"], in_place = 0} : !tgraph.tensor<[A], f32>
+  %a = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"], in_place = [0]} : !tgraph.tensor<[A], f32>
   %b = tsched.alias %a : !tgraph.tensor<[2, B], f32>
   tsched.return %b, %a
 }
@@ -41,7 +41,7 @@ tsched.module @given(%x: !tgraph.tensor<[A], f32>) -> (!tgraph.tensor<[2, B], f3
 // CHECK-NEXT:    tsched.return %[[Y]]
 tsched.module @own(%x: !tgraph.tensor<[A], f32>) -> !tgraph.tensor<[A], f32> {
   %a = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"]} : !tgraph.tensor<[A], f32>
-  %b = tsched.fuse @k(%a) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"], in_place = 0} : !tgraph.tensor<[A], f32>
+  %b = tsched.fuse @k(%a) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"], in_place = [0]} : !tgraph.tensor<[A], f32>
   tsched.return %b
 }
 

@@ -2,9 +2,9 @@
 
 // A donated cache is written over, twice in a row; the counter is updated in place once both rows are written.
 // CHECK-LABEL: tsched.module @append(
-// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.fuse @write(%k, %n, %row) {kind = "library", in_place = 0}
-// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @write_too(%[[A]], %n, %row) {kind = "library", in_place = 0}
-// CHECK-NEXT:    %[[C:[a-z0-9]+]] = tsched.fuse @count(%n) {kind = "map", in_place = 0}
+// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.fuse @write(%k, %n, %row) {kind = "library", in_place = [0]}
+// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @write_too(%[[A]], %n, %row) {kind = "library", in_place = [0]}
+// CHECK-NEXT:    %[[C:[a-z0-9]+]] = tsched.fuse @count(%n) {kind = "map", in_place = [0]}
 // CHECK-NEXT:    tsched.return %[[B]], %[[C]]
 tsched.module @append(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>) attributes {tessera.donated = [0, 1]} {
   %c = tsched.fuse @count(%n) {kind = "map"} : !tgraph.tensor<[], i64>
@@ -16,7 +16,7 @@ tsched.module @append(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<
 // What the caller keeps is copied, and what the copy gives is the program's own.
 // CHECK-LABEL: tsched.module @keep(
 // CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.fuse @plain(%k, %n, %row) {kind = "library"} :
-// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @own(%[[A]], %n, %row) {kind = "library", in_place = 0}
+// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @own(%[[A]], %n, %row) {kind = "library", in_place = [0]}
 tsched.module @keep(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
   %a = tsched.fuse @plain(%k, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
   %b = tsched.fuse @own(%a, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
@@ -35,7 +35,7 @@ tsched.module @read_later(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.ten
 
 // Whoever read it earlier is done.
 // CHECK-LABEL: tsched.module @read_before(
-// CHECK:         tsched.fuse @after(%k, %n, %row) {kind = "library", in_place = 0}
+// CHECK:         tsched.fuse @after(%k, %n, %row) {kind = "library", in_place = [0]}
 tsched.module @read_before(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[64], f32>) attributes {tessera.donated = [0]} {
   %seen = tsched.alias %k : !tgraph.tensor<[64], f32>
   %b = tsched.fuse @relu(%seen) {kind = "map"} : !tgraph.tensor<[64], f32>
@@ -50,6 +50,28 @@ tsched.module @counted_late(%n: !tgraph.tensor<[], i64>) -> (!tgraph.tensor<[], 
   %c = tsched.fuse @count_late(%n) {kind = "map"} : !tgraph.tensor<[], i64>
   %d = tsched.fuse @both(%c, %n) {kind = "map"} : !tgraph.tensor<[], i64>
   tsched.return %c, %d
+}
+
+// Results of a map go over the donated arguments that they read element by element, in the order of both; the group
+// moves down behind whoever reads an old one.
+// CHECK-LABEL: tsched.module @descend(
+// CHECK-NEXT:    %[[L:[a-z0-9]+]] = tsched.fuse @relu8(%p)
+// CHECK-NEXT:    %[[M:[a-z0-9]+]], %[[P:[a-z0-9]+]] = tsched.fuse @momentum(%m, %g, %p) {kind = "map", in_place = [0, 2]}
+// CHECK-NEXT:    tsched.return %[[P]], %[[M]], %[[L]]
+tsched.module @descend(%p: !tgraph.tensor<[8], f32>, %m: !tgraph.tensor<[8], f32>, %g: !tgraph.tensor<[8], f32>) -> (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) attributes {tessera.donated = [0, 1]} {
+  %n, %q = tsched.fuse @momentum(%m, %g, %p) {kind = "map"} : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>)
+  %l = tsched.fuse @relu8(%p) {kind = "map"} : !tgraph.tensor<[8], f32>
+  tsched.return %q, %n, %l
+}
+
+// One that a result is not computed from, or that is read at another element too, is not written over.
+// CHECK-LABEL: tsched.module @shifted(
+// CHECK-NEXT:    tsched.fuse @mirror(%p, %g) {kind = "map"} :
+// CHECK-NEXT:    tsched.fuse @momentum_too(%p, %m, %g) {kind = "map", in_place = [-1, 1]} :
+tsched.module @shifted(%p: !tgraph.tensor<[8], f32>, %g: !tgraph.tensor<[8], f32>, %m: !tgraph.tensor<[8], f32>) -> (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) attributes {tessera.donated = [0, 1, 2]} {
+  %a = tsched.fuse @mirror(%p, %g) {kind = "map"} : !tgraph.tensor<[8], f32>
+  %n, %q = tsched.fuse @momentum_too(%p, %m, %g) {kind = "map"} : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>)
+  tsched.return %a, %n, %q
 }
 
 // The ops of the groups that were chosen say so; the others are as they were.
@@ -96,4 +118,23 @@ tgraph.func @count_late(%a0: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64>
 tgraph.func @both(%a0: !tgraph.tensor<[], i64>, %a1: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64> {
   %0 = tgraph.add %a0, %a1 : (!tgraph.tensor<[], i64>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64>
   tgraph.return %0 : (!tgraph.tensor<[], i64>) -> ()
+}
+tgraph.func @momentum(%a0: !tgraph.tensor<[8], f32>, %a1: !tgraph.tensor<[8], f32>, %a2: !tgraph.tensor<[8], f32>) -> (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) {
+  %0 = tgraph.add %a0, %a1 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
+  %1 = tgraph.sub %a2, %0 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
+  tgraph.return %0, %1 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> ()
+}
+tgraph.func @momentum_too(%a0: !tgraph.tensor<[8], f32>, %a1: !tgraph.tensor<[8], f32>, %a2: !tgraph.tensor<[8], f32>) -> (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) {
+  %0 = tgraph.add %a0, %a1 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
+  %1 = tgraph.sub %a2, %0 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
+  tgraph.return %0, %1 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> ()
+}
+tgraph.func @relu8(%a0: !tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32> {
+  %0 = tgraph.relu %a0 : (!tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[8], f32>) -> ()
+}
+tgraph.func @mirror(%a0: !tgraph.tensor<[8], f32>, %a1: !tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32> {
+  %0 = tgraph.flip %a0 {axes = [0]} : (!tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
+  %1 = tgraph.add %0, %a1 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
+  tgraph.return %1 : (!tgraph.tensor<[8], f32>) -> ()
 }

@@ -155,6 +155,8 @@ class Request:
     """Where kernels of library ops come from."""
     temporaries: tuple[TensorType, ...] = ()
     """Memory between the kernels of a group: arguments behind inputs and outputs."""
+    in_place: tuple[int, ...] = ()
+    """The input that each output is stored to, where it is written over; -1, or none, for the output's own argument."""
 
     @property
     def sizes(self) -> list[str]:
@@ -168,8 +170,12 @@ class Request:
 
     @property
     def writes(self) -> list[int]:
-        first = len(self.body.inputs)
-        return list(range(first, first + len(self.body.outputs)))
+        return sorted(self.target(number) for number in range(len(self.body.outputs)))
+
+    def target(self, output: int) -> int:
+        """The argument that an output is stored to: its own, which is behind the inputs, or one that it is over."""
+        over = self.in_place[output] if output < len(self.in_place) else -1
+        return len(self.body.inputs) + output if over < 0 else over
 
     def choose(self, knob: str, candidates: Sequence[Any], **context: object) -> Any:
         return self.chooser.choose(f"{knob}@{self.name}", candidates, {"machine": self.machine, **context}).value

@@ -206,17 +206,28 @@ def _check_in_place(program: tsched.ModuleOp) -> None:
         program.fail(f"`{DONATED}` names arguments {list(donated)}, and there are {len(block.args)}")
     order = {op: at for at, op in enumerate(block.ops)}
     for op in block.ops:
-        if isinstance(op, tsched.FuseOp) and op.in_place >= 0:
-            _check_group(program, op, order)
+        if isinstance(op, tsched.FuseOp) and op.in_place:
+            _check_numbers(op)
+            for result, old in overwritten_by(op).items():
+                _check_group(program, op, op.in_place[result], old, order)
         if isinstance(op, tsched.ReturnOp):
             _check_returned(op, program, donated)
 
 
-def _check_group(program: tsched.ModuleOp, op: tsched.FuseOp, order: dict[Operation, int]) -> None:
-    number, block = op.in_place, program.body.block
-    old = overwritten_by(op) if number < len(op.operands) else None
-    if old is None or not op.results or old.type != op.results[0].type:
-        op.fail(f"`in_place` is the number of an operand with the type of the first result, got {number}")
+def _check_numbers(op: tsched.FuseOp) -> None:
+    """Fail where `in_place` names no operands, other types than those of results, or one operand twice."""
+    numbers = [number for number in op.in_place if number >= 0]
+    if len(op.in_place) > len(op.results) or len(set(numbers)) < len(numbers):
+        op.fail(f"`in_place` has an operand of its own for each result at most, got {list(op.in_place)}")
+    for result, number in enumerate(op.in_place):
+        if number >= len(op.operands) or (number >= 0 and op.operands[number].type != op.results[result].type):
+            op.fail(f"`in_place` is the number of an operand with the type of result {result}, got {number}")
+
+
+def _check_group(
+    program: tsched.ModuleOp, op: tsched.FuseOp, number: int, old: SSAValue, order: dict[Operation, int]
+) -> None:
+    block = program.body.block
     if not may_be_written(program, old):
         op.fail(
             f"`{op.name}` writes over operand {number}, which is neither donated by the caller nor made here",
@@ -345,8 +356,9 @@ class Memory:
         if isinstance(op, tsched.AllocOp) and op.offset is not None:
             # A buffer has whole cache lines to itself.
             return (ByteRange(HOST_MEMORY if op.space else WORKSPACE, op.offset, align_bytes(_bytes(value))),)
-        if isinstance(op, tsched.FuseOp) and value.index == 0 and op.in_place >= 0:
-            return self.ranges(op.operands[op.in_place])
+        old = overwritten_by(op).get(value.index)
+        if old is not None:
+            return self.ranges(old)
         if isinstance(op, tsched.WhileOp | tsched.ForOp) and has_buffers(op):
             return self._all_ranges(_both(_pairs(op), value.index))
         return (self._own_range(f"{op.spec.short_name} {len(self._ranges)}", value),)

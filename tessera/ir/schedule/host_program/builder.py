@@ -102,10 +102,10 @@ class HostBuilder:
                 self.values.update(zip(op.results, new.results, strict=True))
 
     def _call(self, fuse: tsched.FuseOp) -> None:
-        old = overwritten_by(fuse)
+        over = overwritten_by(fuse)
         for result in fuse.results:
-            is_old = old is not None and result.index == 0
-            self.values[result] = self.values[fuse.operands[fuse.in_place]] if is_old else self._buffer_for(result)
+            old = over.get(result.index)
+            self.values[result] = self._buffer_for(result) if old is None else self.values[old]
         buffers = [self.values[value] for value in (*fuse.operands, *fuse.results)]
         sizes = dict(fuse.sizes)
         buffers += self._temporaries(fuse, len(buffers), {name: Dim.of(size) for name, size in sizes.items()})

@@ -55,18 +55,19 @@ def kept_in(program: Operation) -> tuple[tuple[int, int], ...]:
     return tuple((number, root.index) for number, root in roots if isinstance(root, BlockArgument))
 
 
-def overwritten_by(op: Operation) -> SSAValue | None:
-    """The operand that a group writes its first result over, if it does."""
-    return op.operands[op.in_place] if isinstance(op, FuseOp) and op.in_place >= 0 else None
+def overwritten_by(op: Operation) -> dict[int, SSAValue]:
+    """The operands that a group writes results over, by the number of the result."""
+    found = op.in_place if isinstance(op, FuseOp) else ()
+    return {result: op.operands[operand] for result, operand in enumerate(found) if operand >= 0}
 
 
 def root_of(value: SSAValue) -> SSAValue:
     """The value whose memory holds `value`: itself in another shape, or what it was written over."""
     while isinstance(value, OpResult):
-        old = overwritten_by(value.owner)
+        old = overwritten_by(value.owner).get(value.index)
         if isinstance(value.owner, AliasOp):
             value = value.owner.source
-        elif old is not None and value.index == 0:
+        elif old is not None:
             value = old
         else:
             break
@@ -86,9 +87,8 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
 
 
 def is_overwritten(value: SSAValue, op: Operation) -> bool:
-    """Whether an op writes its first result over a value, in whatever shape it has that."""
-    old = overwritten_by(op)
-    return old is not None and strip_aliases(old) is strip_aliases(value)
+    """Whether an op writes a result over a value, in whatever shape it has that."""
+    return any(strip_aliases(old) is strip_aliases(value) for old in overwritten_by(op).values())
 
 
 def _readers(value: SSAValue) -> Iterator[Operation]:

@@ -104,7 +104,7 @@ def emit_map(request: Request) -> SpecOp:
     flat = len(walk.groups) < len(shape)
 
     def emit(sizes: Mapping[str, int], *, by_blocks: bool) -> SpecOp:
-        store = partial(_store_outputs, body, walk.at(), flat)
+        store = partial(_store_outputs, request, walk.at(), flat)
         return emit_walk(request, "map", walk, sizes, flat, store, by_blocks=by_blocks)
 
     if not walk.groups:
@@ -184,9 +184,14 @@ def plan_squares(request: Request, addresses: Sequence[Dim], names: Sequence[str
 
 
 def _store_outputs(
-    body: Tape, at: IndexMap, flat: bool, evaluator: Evaluator, outputs: Sequence[SSAValue], region: TileRegion
+    request: Request, at: IndexMap, flat: bool, evaluator: Evaluator, outputs: Sequence[SSAValue], region: TileRegion
 ) -> None:
-    tile = evaluator.tile
+    tile, body = evaluator.tile, request.body
+    if request.in_place:
+        # An output may be stored over what others are computed from: all are computed first.
+        for output in body.outputs:
+            tile.span = evaluator.span_of(output)
+            evaluator.value(output, at, region)
     for output, buffer in zip(body.outputs, outputs, strict=True):
         where = (linear(at, body.types[output].shape),) if flat else at
         tile.span = evaluator.span_of(output)
@@ -219,7 +224,8 @@ def emit_walk(
     for name, size in steps.items():
         if name not in walk.names[-1:] or not by_blocks:
             coords[name] = tile.index(Dim.symbol(name) * size, {name: coords[name]})
-    inputs, outputs = buffers_of(request.body, tile)
+    inputs, _ = buffers_of(request.body, tile)
+    outputs = [tile.arguments[request.target(number)] for number in range(len(request.body.outputs))]
     evaluator = Evaluator(request.body, tile, inputs, flat)
     region = TileRegion(coords, tuple(sizes), tuple(sizes.values()), {name: extents[name] for name in sizes})
 

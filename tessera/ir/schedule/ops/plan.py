@@ -115,7 +115,7 @@ SPECS = (
             Attribute("sizes", "sizes", (), "pairs (size of the body, dim here), where their names differ"),
             *COST,
             Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
-            Attribute("in_place", "int", -1, "the operand that the first result is written over, or -1"),
+            Attribute("in_place", "ints", (), "the operand that each result is written over; -1, or none, for its own"),
             Attribute("pipeline", "any", None, "how its loops prefetch: {double_buffer = true}, or {stages = 3}"),
         ),
         verify=_check_fuse,

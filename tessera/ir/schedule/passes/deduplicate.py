@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.bodies import canonicalize, files_of, name_of
-from tessera.ir.schedule.plan import body_of, function_of, fusions_in, tape_in
+from tessera.ir.schedule.plan import body_of, function_of, fusions_in, overwritten_arguments, tape_in
 
 
 class Deduplicate(Pass):
@@ -24,7 +24,7 @@ class Deduplicate(Pass):
         for fuse in fusions_in(module):
             function = body_of(fuse, functions)
             tape, sizes = canonicalize(tape_in(function))
-            name, files = name_of(tape, fuse.kind, tuple(fuse.axes)), files_of(tape)
+            name, files = name_of(tape, fuse.kind, tuple(fuse.axes), overwritten_arguments(fuse)), files_of(tape)
             while kept.get(name, files) != files:
                 name += "_"
             fuse.body = name

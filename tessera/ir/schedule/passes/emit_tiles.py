@@ -24,7 +24,14 @@ from tessera.ir.schedule.emit.request import (
 )
 from tessera.ir.schedule.kinds import KernelKind, kernel_kinds
 from tessera.ir.schedule.ops.plan import stages_of
-from tessera.ir.schedule.plan import RecordedChooser, body_of, choices_for, fusions_in, write_choice
+from tessera.ir.schedule.plan import (
+    RecordedChooser,
+    body_of,
+    choices_for,
+    fusions_in,
+    overwritten_arguments,
+    write_choice,
+)
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.ir.tile.facets import Gather, Library, Pointwise, View
 from tessera.types.effect import PURE
@@ -63,7 +70,16 @@ class EmitTiles(Pass):
                 function = functions[name]
                 chooser = asked[name] = RecordedChooser(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
-                request = Request(name, body, self.machine, chooser, policy_over(fuse), tuple(fuse.axes), self.library)
+                request = Request(
+                    name,
+                    body,
+                    self.machine,
+                    chooser,
+                    policy_over(fuse),
+                    tuple(fuse.axes),
+                    self.library,
+                    in_place=overwritten_arguments(fuse),
+                )
                 kernels = _kind_of(fuse, body, request).emit(request)
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)

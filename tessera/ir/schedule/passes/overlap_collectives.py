@@ -83,9 +83,7 @@ def _needs(ops: Sequence[Operation], functions: Mapping[str, SpecOp]) -> list[se
 def _written_over(op: Operation) -> Iterator[SSAValue]:
     """The values whose memory a group, or one inside, takes for its result."""
     for inner in op.walk():
-        old = overwritten_by(inner)
-        if old is not None:
-            yield old
+        yield from overwritten_by(inner).values()
 
 
 def _may_pass(before: Operation, after: Operation) -> bool:

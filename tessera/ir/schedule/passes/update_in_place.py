@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, BlockArgument, Operation
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult
 
+from tessera.ir.base.build import tape_of
 from tessera.ir.base.dialect_of import find_spec
+from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.host_program.memory import enclosing_op, is_overwritten, may_be_written, readers_of, root_of
+from tessera.ir.schedule.emit.evaluate import Leaves
+from tessera.ir.schedule.host_program.memory import (
+    donated_in,
+    enclosing_op,
+    is_overwritten,
+    may_be_written,
+    readers_of,
+    root_of,
+    strip_aliases,
+)
 from tessera.ir.schedule.plan import body_of, programs_in, tensor_of
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.ir.tile.facets import Library, Pointwise
@@ -21,9 +33,13 @@ class UpdateInPlace(Pass):
     """Write over the operand of an update, if the program may and nothing reads it later; mark group and op.
 
     Before: `%1 = tsched.fuse @group0(%cache, %length, %row)`, whose `tgraph.kv_write` copies the cache. After: the same
-    with `{in_place = 0}`, and `tgraph.kv_write {in_place = true}`, which writes the row alone. The program may write
+    with `{in_place = [0]}`, and `tgraph.kv_write {in_place = true}`, which writes the row alone. The program may write
     over values of its own, and over arguments that `tessera.donated` names. A donated counter is written over too,
     after all readers of the old value: for that its group may move down to where the new one is first needed.
+
+    Results of maps are written over donated arguments that they read element by element, as parameters and moments are
+    by an optimizer: the first result of a type over the first donated argument of that type, and so on, so that what a
+    program takes and gives in one order keeps its memory from call to call.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -31,9 +47,103 @@ class UpdateInPlace(Pass):
         for program in programs_in(module):
             if any(op.name.startswith("tsched.collective") for op in program.walk()):
                 continue  # other work is moved between their start and wait
+            pairs = _pair_results(program)
             for op in list(program.regions[0].block.ops):
                 if isinstance(op, FuseOp) and op.body in functions:
                     _update(program, op, functions)
+                    if op.kind == "map" and not op.in_place and pairs:
+                        _overwrite_arguments(program, op, functions, pairs)
+
+
+# Maps over donated arguments.
+
+
+def _pair_results(program: SpecOp) -> dict[tuple[FuseOp, int], int]:
+    """The donated argument that each result of a group is to be written over, where the program returns it."""
+    block = program.regions[0].block
+    last = block.last_op
+    assert last is not None
+    free: dict[Attribute, list[int]] = {}
+    for number in donated_in(program):
+        free.setdefault(block.args[number].type, []).append(number)
+    found: dict[tuple[FuseOp, int], int] = {}
+    for output in last.operands:
+        queue = free.get(output.type)
+        if not queue:
+            continue
+        number, value = queue.pop(0), strip_aliases(output)
+        if isinstance(value, OpResult) and isinstance(value.owner, FuseOp) and value.type == output.type:
+            found.setdefault((value.owner, value.index), number)
+    return found
+
+
+def _overwrite_arguments(
+    program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp], pairs: Mapping[tuple[FuseOp, int], int]
+) -> None:
+    """Write the results of a map over the arguments they are paired with, as far as it may; it may move down for it."""
+    body, block = tape_of(body_of(fuse, functions).regions[0].block), program.regions[0].block
+    chosen = [-1] * len(fuse.results)
+    before: Operation = fuse
+    limit = _first_reader(fuse)
+    for result in range(len(fuse.results)):
+        argument = pairs.get((fuse, result), -1)
+        operand = next((at for at, value in enumerate(fuse.operands) if value is block.args[argument]), -1)
+        if argument < 0 or operand < 0 or not _is_elementwise(body, operand, result):
+            continue
+        position = _after_readers(fuse, operand, before, block)
+        is_early = position is limit or position.is_before_in_block(limit)
+        if is_early and _can_overwrite(program, fuse, operand, position, result):
+            chosen[result], before = operand, position
+    if max(chosen, default=-1) < 0:
+        return
+    if before is not fuse and not all(
+        _can_overwrite(program, fuse, operand, before, result) for result, operand in enumerate(chosen) if operand >= 0
+    ):
+        return
+    if before is not fuse:
+        fuse.detach()
+        block.insert_op_before(fuse, before)
+    fuse.in_place = tuple(chosen)
+
+
+def _after_readers(fuse: FuseOp, operand: int, start: Operation, block: Block) -> Operation:
+    """The first op, from `start` on, in front of which all other readers of an operand are done."""
+    found = start
+    for reader in readers_of(fuse.operands[operand]):
+        other = enclosing_op(reader, block)
+        if other is not fuse and not other.is_before_in_block(found) and other.next_op is not None:
+            found = other.next_op
+    return found
+
+
+class _Reads(Leaves):
+    """What a body loads, with the index maps."""
+
+    def __init__(self, body: Tape) -> None:
+        super().__init__(body, body.inputs)
+        self.maps: dict[int, set[IndexMap]] = {}
+
+    def visit(self, value: int, at: IndexMap) -> None:
+        if value in self.in_memory:
+            self.maps.setdefault(value, set()).add(tuple(at))
+        super().visit(value, at)
+
+
+def _is_elementwise(body: Tape, operand: int, result: int) -> bool:
+    """Whether a result is computed from an operand, and the body reads that at the index of its results only.
+
+    The store to an element then waits for its load, whichever threads do both, and no other element needs it.
+    """
+    at = coordinates(body.types[body.outputs[result]].rank)
+    every, own = _Reads(body), _Reads(body)
+    for output in body.outputs:
+        every.visit(output, at)
+    own.visit(body.outputs[result], at)
+    value = body.inputs[operand]
+    return value in own.maps and every.maps[value] == {tuple(at)}
+
+
+# Ops that update an operand, and counters.
 
 
 def _update(program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp]) -> None:
@@ -43,7 +153,7 @@ def _update(program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp]) -> N
         number = _argument(body, writer)
         if number >= 0 and _can_overwrite(program, fuse, number, fuse):
             writer.set_value("in_place", True)
-            fuse.in_place = number
+            fuse.in_place = (number,)
             if fuse.bytes is not None:
                 # What is not updated is neither read nor written.
                 fuse.bytes = fuse.bytes - tensor_of(fuse.operands[number]).bytes * 2
@@ -55,7 +165,7 @@ def _update(program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp]) -> N
             assert block is not None
             fuse.detach()
             block.insert_op_before(fuse, reader)
-            fuse.in_place = number
+            fuse.in_place = (number,)
             return
 
 
@@ -90,13 +200,13 @@ def _counters(fuse: FuseOp, body: Block) -> list[int]:
     return [at for at, value in enumerate(fuse.operands) if value.type == fuse.results[0].type]
 
 
-def _can_overwrite(program: SpecOp, fuse: FuseOp, number: int, before: Operation) -> bool:
+def _can_overwrite(program: SpecOp, fuse: FuseOp, number: int, before: Operation, result: int = 0) -> bool:
     """Whether nothing but the group reads an operand from op `before` on, in front of which the group will be.
 
     Nor may the group move behind one that has written over anything it reads.
     """
     old, block = fuse.operands[number], program.regions[0].block
-    if old.type != fuse.results[0].type or not may_be_written(program, old):
+    if old.type != fuse.results[result].type or not may_be_written(program, old):
         return False
     if sum(root_of(value) is root_of(old) for value in fuse.operands) > 1:
         return False
@@ -109,12 +219,12 @@ def _can_overwrite(program: SpecOp, fuse: FuseOp, number: int, before: Operation
 
 
 def _first_reader(fuse: FuseOp) -> Operation:
-    """The first op that reads the result of a group; the end of the program at the latest."""
+    """The first op that reads a result of a group; the end of the program at the latest."""
     block = fuse.parent
     assert block is not None
     found = block.last_op
     assert found is not None
-    for use in fuse.results[0].uses:  # aliases and annotations name it, too
+    for use in (use for result in fuse.results for use in result.uses):  # aliases and annotations name it, too
         at = enclosing_op(use.operation, block)
         found = at if at.is_before_in_block(found) else found
     return found
