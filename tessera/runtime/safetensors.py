@@ -11,6 +11,7 @@ import ctypes
 import json
 import mmap
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -114,6 +115,10 @@ class SafetensorsFile(Mapping[str, Tensor]):
             ctypes.memmove(made.address, address, len(view))
             return made
         return show_memory(address, found.dtype, found.shape, view, _CONTIGUOUS | _READ_ONLY)
+
+    def checksum(self) -> int:
+        """The CRC-32 of the whole file, which is read for it."""
+        return zlib.crc32(self._map)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)

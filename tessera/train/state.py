@@ -1,0 +1,170 @@
+"""`State`: everything that a training step changes, as one tree of tensors, and the names its tensors have in files."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tessera.api.eager import install
+from tessera.diagnostics.codes import ArgumentError
+from tessera.diagnostics.frames import guard_class
+from tessera.frontend import pytree
+from tessera.frontend.concrete import is_concrete, is_tensor
+from tessera.frontend.functions.operands import as_tensor, cast
+from tessera.frontend.pytree import Tree, flatten, leaf_paths, unflatten
+from tessera.runtime.tensor import Tensor
+from tessera.types.dtype import i64
+from tessera.types.frozen import frozen
+
+install()  # states are made eagerly
+
+FIELDS = ("params", "opt_state", "step", "key", "average", "extra")
+
+
+@guard_class
+@frozen
+class State:
+    """What a training step takes and gives back: parameters, the optimizer's state, the step count and the root key.
+
+    A tree: `ts.jit(step, donate={"state"})` updates all of it in place. `step` is an i64 scalar, not a Python number,
+    which would be another program at each step. `average` is that of an `optim.ema`, if there is one, `extra` whatever
+    else a step of your own carries, as running means. The key never changes: a step folds its number into it.
+
+    >>> optimizer = ts.optim.sgd(0.1)
+    >>> state = ts.train.State.init({"w": ts.ones((2,))}, optimizer, key=7)
+    >>> state.step, state.params["w"]
+    (Tensor([] i64, 0), Tensor([2] f32, [1, 1]))
+    """
+
+    params: Any
+    opt_state: Any
+    step: Any
+    key: Any
+    average: Any = None
+    extra: Any = None
+
+    @staticmethod
+    def init(
+        params: Any, optimizer: Any = None, *, key: Any = 0, average: Any = None, extra: Any = None, copy: bool = True
+    ) -> State:
+        """The state that training starts with; `key` is a seed, or a key of `ts.random.key`.
+
+        Parameters are copied, so that the ones given stay usable when a step consumes the state; `copy=False` saves
+        that memory.
+        """
+        held = _own(params, always=copy)
+        opt_state = None if optimizer is None else optimizer.init(held)
+        made = None if average is None else average.init(held)
+        return own_memory(State(held, opt_state, as_tensor(0, i64), _key_of(key), made, extra))
+
+    def replace(self, **changes: Any) -> State:
+        """The same state with other fields.
+
+        >>> state = ts.train.State.init({"w": ts.ones((2,))})
+        >>> state.replace(extra=ts.zeros((1,))).extra
+        Tensor([1] f32, [0])
+        """
+        unknown = [name for name in changes if name not in FIELDS]
+        if unknown:
+            raise ArgumentError(f"a state has no field `{unknown[0]}`", fix=f"its fields are {', '.join(FIELDS)}")
+        return replace(self, **changes)  # pyright: ignore[reportArgumentType] - `frozen` makes a dataclass
+
+    def __repr__(self) -> str:
+        leaves = [leaf for leaf in flatten(self)[0] if hasattr(leaf, "nbytes")]
+        step = int(self.step) if is_concrete(self.step) else self.step
+        return f"State(step {step}, {len(leaves)} tensors, {sum(leaf.nbytes for leaf in leaves)} bytes)"
+
+
+def _split(state: State) -> tuple[Sequence[Any], Hashable]:
+    return [getattr(state, name) for name in FIELDS], None
+
+
+def _join(_: Hashable, children: Sequence[Any]) -> State:
+    # Traces and programs make states of their values: the step is whatever they give.
+    return State(*children)
+
+
+pytree.register(State, _split, _join, fields=FIELDS)
+
+
+def _key_of(key: Any) -> Any:
+    if isinstance(key, int) and not isinstance(key, bool):
+        from tessera.api.randomness import key as make_key  # noqa: PLC0415 - as `ts.random` itself loads it
+
+        return make_key(key)
+    if getattr(key, "shape", None) != (2,):
+        raise ArgumentError(f"a state takes a key or a seed, got {key!r}", fix="write `key=ts.random.key(0)`")
+    return as_tensor(key)
+
+
+def _own(tree: Any, *, always: bool) -> Any:
+    """A tree whose arrays are tensors; with `always`, all in memory of their own."""
+    leaves, form = flatten(tree, keep_order=True)
+    made: list[Any] = []
+    for leaf in leaves:
+        tensor = as_tensor(leaf) if is_concrete(leaf) and not is_tensor(leaf) else leaf
+        made.append(tensor.copy() if always and is_tensor(tensor) else tensor)
+    return unflatten(form, made)
+
+
+def own_memory(tree: Any) -> Any:
+    """A tree no two tensors of which share memory, nor scalars any with other trees: all of it may be donated.
+
+    What is in the tree twice, as parameters that an average starts with, is copied the second time.
+    """
+    leaves, form = flatten(tree, keep_order=True)
+    seen: set[tuple[type[Any], int]] = set()
+    made: list[Any] = []
+    for leaf in leaves:
+        one: Any = leaf
+        if is_tensor(leaf):
+            is_shared = leaf.nbytes and (leaf.__class__, leaf.address) in seen
+            one = leaf.copy() if is_shared or leaf.nbytes <= _SMALL else leaf
+            seen.add((one.__class__, one.address))
+        made.append(one)
+    return unflatten(form, made)
+
+
+_SMALL = 16
+"""Bytes up to which a tensor is copied anyway: constants that an optimizer was made with start every state."""
+
+
+# Names of tensors in files: dotted paths, as other libraries write them.
+
+_STEP = re.compile(r"\.(?P<field>\w+)|\[(?P<key>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]")
+
+
+def leaf_names(form: Tree) -> list[str]:
+    """A name for each leaf: `params.layers.0.weight`; the path as Python writes it where two would be the same.
+
+    >>> leaf_names(flatten({"layers": [{"w": 1}, {"w": 2}]})[1])
+    ['layers.0.w', 'layers.1.w']
+    """
+    paths = leaf_paths(form)
+    names = [".".join(_plain(match) for match in _STEP.finditer(path)) or "value" for path in paths]
+    counts = Counter(names)
+    return [path if counts[name] > 1 else name for path, name in zip(paths, names, strict=True)]
+
+
+def _plain(match: re.Match[str]) -> str:
+    return match["field"] or match["key"].strip("'\"")
+
+
+def to_host(leaf: Any) -> Tensor:
+    """A copy of a tensor in host memory that nothing else writes."""
+    return leaf.cpu() if hasattr(leaf, "give_to") else Tensor.of(leaf).copy()
+
+
+def step_of(state: Any) -> int:
+    """How many steps a state has taken, where it counts them in a field `step`; else 0."""
+    found: Any = getattr(state, "step", None)
+    return int(found) if isinstance(found, int) or is_concrete(found) else 0
+
+
+def cast_like(value: Tensor, like: Any) -> Any:
+    """A tensor on the host in the place of another: on its device, in its dtype."""
+    made = cast(value, like.dtype) if value.dtype != like.dtype else value
+    return like.__class__.of(made) if hasattr(like, "give_to") else made

@@ -1,0 +1,155 @@
+"""Steps and evaluations: a loss and an optimizer as one program, and means of metrics over batches."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any, cast
+
+from tessera.api.autodiff import value_and_grad
+from tessera.api.jit import Jit, jit
+from tessera.api.randomness import fold
+from tessera.diagnostics.codes import ArgumentError
+from tessera.frontend.arguments import check_bool, check_callables
+from tessera.frontend.functions.operands import is_tensor
+from tessera.frontend.pytree import flatten
+from tessera.optim import Optimizer, ScaledState, apply_updates, global_norm
+from tessera.train.state import State
+
+
+def make_step(
+    loss: Callable[..., Any],
+    optimizer: Optimizer,
+    *,
+    has_aux: bool = False,
+    average: Any = None,
+    grad_norm: bool = False,
+    donate: bool = True,
+    **options: Any,
+) -> Jit:
+    """A training step, `state, metrics = step(state, batch)`: forward, backward and update in one compiled program.
+
+    `loss(params, batch)` gives a scalar; with `has_aux` a pair of it and a dict of more scalars to report. One that has
+    a parameter `key` gets a key of its own at each step, folded from that of the state. Metrics are `loss`, those, and
+    with `grad_norm` the norm of all gradients. `average` is an `optim.ema` that `State.init` was given too. With an
+    `optim.with_loss_scale`, the loss is scaled and the metrics are not. The state is donated: continue with the one
+    that comes back. Further keywords are those of `jit`: `policy=ts.Training()`, `backend="cuda"`.
+
+    >>> optimizer = ts.optim.sgd(0.25)
+    >>> step = ts.train.make_step(lambda params, batch: ((params["w"] - batch) ** 2.0).sum(), optimizer)
+    >>> state = ts.train.State.init({"w": ts.zeros((2,))}, optimizer)
+    >>> for _ in range(3):
+    ...     state, metrics = step(state, ts.array([1.0, 2.0]))
+    >>> state.params["w"], metrics["loss"]
+    (Tensor([2] f32, [0.875, 1.75]), Tensor([] f32, 0.3125))
+    """
+    check_callables("make_step", loss=loss)
+    for name, flag in (("has_aux", has_aux), ("grad_norm", grad_norm), ("donate", donate)):
+        check_bool("make_step", name, flag)
+    if not hasattr(optimizer, "update") or not hasattr(optimizer, "init"):
+        raise ArgumentError(
+            f"`make_step` takes an optimizer, got {optimizer!r}", fix="write `ts.optim.adamw(3e-4)` or another one"
+        )
+    takes_key = "key" in inspect.signature(loss).parameters
+
+    def step(state: Any, batch: Any) -> Any:
+        _check_state(state, average)
+        own = {"key": fold(state.key, state.step)} if takes_key else {}
+
+        def objective(params: Any) -> Any:
+            found = loss(params, batch, **own)
+            value, metrics = _with_metrics(found) if has_aux else (found, dict[str, Any]())
+            scaled = state.opt_state.scaled(value) if isinstance(state.opt_state, ScaledState) else value
+            return scaled, {"loss": value, **metrics}
+
+        (_, metrics), gradients = value_and_grad(objective, has_aux=True)(state.params)
+        if grad_norm:
+            is_scaled = isinstance(state.opt_state, ScaledState)
+            unscaled = state.opt_state.scale.unscaled(gradients) if is_scaled else gradients
+            metrics["grad_norm"] = global_norm(unscaled)
+        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        params = apply_updates(state.params, updates)
+        mean = None if average is None else average.update(state.average, params)
+        return State(params, opt_state, state.step + 1, state.key, mean, state.extra), metrics
+
+    step.__name__ = step.__qualname__ = f"step_of_{getattr(loss, '__name__', 'loss')}".replace("<lambda>", "lambda")
+    return jit(step, donate={"state"} if donate else (), **options)
+
+
+def _check_state(state: Any, average: Any) -> None:
+    if not isinstance(state, State):
+        raise ArgumentError(
+            f"a step of `make_step` takes a `State`, got {type(state).__name__}",
+            fix="make one: `ts.train.State.init(params, optimizer)`",
+        )
+    if (state.average is None) != (average is None):
+        has, lacks = ("step", "state") if state.average is None else ("state", "step")
+        raise ArgumentError(
+            f"the {has} has an `average`, and the {lacks} has none",
+            fix="give the same `average=ts.optim.ema(...)` to `State.init` and to `make_step`",
+        )
+
+
+def _with_metrics(found: Any) -> tuple[Any, Mapping[str, Any]]:
+    if not (isinstance(found, tuple) and len(cast("tuple[Any, ...]", found)) == 2 and isinstance(found[1], dict)):
+        raise ArgumentError(
+            "with `has_aux` a loss gives a pair: the loss, and a dict of metrics",
+            fix='write `return loss, {"accuracy": accuracy}`, or leave `has_aux` out',
+        )
+    return cast("tuple[Any, dict[str, Any]]", found)
+
+
+# Means of metrics over many batches.
+
+
+@lru_cache(maxsize=32)
+def _compiled(metric: Callable[..., Any]) -> Jit:
+    return metric if isinstance(metric, Jit) else jit(metric)
+
+
+def evaluate(
+    metric: Callable[..., Any], params: Any, batches: Iterable[Any], *, steps: int | None = None
+) -> dict[str, float]:
+    """Means over batches of what `metric(params, batch)` gives: a scalar, called `loss`, or a dict of scalars.
+
+    Batches count by their items, so that a shorter one at the end counts less; sums are in f64, in order. `steps` is
+    how many batches to read at most. The function is compiled once, also where it is evaluated again.
+
+    >>> batches = [ts.array([1.0, 2.0, 3.0]), ts.array([6.0])]
+    >>> ts.train.evaluate(lambda w, x: (w * x).mean(), ts.array(2.0), batches)
+    {'loss': 6.0}
+    """
+    check_callables("evaluate", metric=metric)
+    run, total, sums = _compiled(metric), 0, dict[str, float]()
+    for batch in islice(iter(batches), steps):
+        found = run(params, batch)
+        values: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {"loss": found}
+        count = items_of(batch)
+        for name, value in values.items():
+            if not is_tensor(value) or value.shape != ():
+                raise ArgumentError(
+                    f"`evaluate` takes a metric that gives scalars, and `{name}` is {getattr(value, 'shape', value)}",
+                    fix="reduce it: `.mean()`",
+                )
+            sums[name] = sums.get(name, 0.0) + count * float(value)
+        total += count
+    if not total:
+        raise ArgumentError("`evaluate` got no batches", fix="see that the iterable is not used up: pass a loader")
+    return {name: value / total for name, value in sums.items()}
+
+
+def items_of(batch: Any) -> int:
+    """How many items a batch has: the first dim of its first tensor that has dims, else 1."""
+    shapes: list[tuple[int, ...]] = [tuple(leaf.shape) for leaf in flatten(batch)[0] if getattr(leaf, "shape", ())]
+    return int(shapes[0][0]) if shapes else 1
+
+
+def tokens_of(batch: Any) -> tuple[int, str]:
+    """How much a batch is, to say how fast training goes: tokens [batch, length] of integers, else items."""
+    for leaf in flatten(batch)[0]:
+        shape = tuple(getattr(leaf, "shape", ()))
+        if len(shape) == 2 and str(getattr(leaf, "dtype", "")).lstrip("u").startswith(("i", "int")):
+            return int(shape[0] * shape[1]), "tokens"
+    return items_of(batch), "items"
