@@ -420,6 +420,20 @@ with ts.dist.timeline() as timeline:
 
 [span.kind for span in timeline.spans]""",
     "tessera.dist.world_size": "ts.dist.world_size()",
+    "tessera.profile.KernelEvent": """found = ts.jit(lambda x: ts.ops.relu(x @ x.T)).profile(x)
+[(event.kind, event.end >= event.start) for event in found.kernels]""",
+    "tessera.profile.KernelLowering": """found = ts.jit(lambda x: ts.ops.relu(x @ x.T)).profile(x)
+list(found.lowering().levels)""",
+    "tessera.profile.MemoryTensor": """found = ts.jit(lambda x: ts.ops.softmax(x @ x.T) @ x).profile(x)
+[(one.name, one.kind, one.bytes) for one in found.memory.tensors]""",
+    "tessera.profile.MemoryTimeline": """found = ts.jit(lambda x: ts.ops.softmax(x @ x.T) @ x).profile(x)
+found.memory.peak == found.memory.workspace""",
+    "tessera.profile.Profile": """found = ts.jit(lambda x: ts.ops.relu(x @ x.T)).profile(x)
+len(found.kernels), sorted(found.trace)""",
+    "tessera.profile.RooflineRow": """found = ts.jit(lambda x: ts.ops.relu(x @ x.T)).profile(x)
+[(row.kind, row.launches, row.flops, row.bytes) for row in found.roofline]""",
+    "tessera.profile.write_report": """found = ts.jit(lambda x: ts.ops.relu(x @ x.T)).profile(x)
+ts.profile.write_report("report.html", "a layer", found, series={"loss": [2.0, 1.5]}).name""",
     "tessera.effects.ALL": "sorted(ts.effects.ALL)",
     "tessera.effects.KINDS": "ts.effects.KINDS",
     "tessera.effects.PURE": "ts.effects.PURE",

@@ -37,6 +37,7 @@ MODULES = {
     "dist": "tessera.dist",
     "effects": "tessera.effects",
     "graph": "tessera.graph",
+    "profile": "tessera.profile",
     "random": "tessera.random",
     "verify": "tessera.verify",
     "stdlib": "tessera.stdlib",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from tessera.profile.roofline import RooflineRow
@@ -85,7 +85,7 @@ def _svg(width: int, height: int, label: str, parts: Iterable[str]) -> str:
 
 def line_chart(name: str, lines: Mapping[str, Line], across: str = "step") -> str:
     """Curves with a common plane; values that are no numbers leave a gap."""
-    width, height = 900, 280
+    width, height = 900, 240
     curves = {label: _points(line) for label, line in lines.items()}
     known = [point for points in curves.values() for point in points if math.isfinite(point[1])]
     if not known:
@@ -145,16 +145,20 @@ def _runs(points: Sequence[tuple[float, float]]) -> Iterable[list[tuple[float, f
         yield run
 
 
-def roofline_chart(rows: Sequence[RooflineRow], rates: Rates, kinds: Sequence[str]) -> str:
+def roofline_chart(
+    rows: Sequence[RooflineRow], rates: Rates, kinds: Sequence[str], dtypes: Collection[str] = ()
+) -> str:
     """Operations a second over operations per byte, both by logarithm: the roofs, and a point for each kernel.
 
-    A point is as large as the kernel's part of the time; its color is that of its kind.
+    A point is as large as the kernel's part of the time; its color is that of its kind. Roofs are those of the `dtypes`
+    that kernels compute in, or of all.
     """
     width, height = 900, 400
     shown = [row for row in rows if row.flops and row.bytes and row.time]
     if not shown:
         return "<p>no kernel computes anything that the model counts</p>"
-    peak = max((rate for _, rate in rates.flops), default=1.0)
+    roofs = [(kind, rate) for kind, rate in rates.flops if kind in dtypes] or list(rates.flops)
+    peak = max((rate for _, rate in roofs), default=1.0)
     slow, fast = rates.curve[-1][1], max(rate for _, rate in rates.curve)
     intensities = [row.intensity for row in shown]
     speeds = [row.flops / row.time for row in shown]
@@ -163,7 +167,7 @@ def roofline_chart(rows: Sequence[RooflineRow], rates: Rates, kinds: Sequence[st
     parts = [*_frame(x, y, "flop per byte", "Gflop/s", width, height)]
     for bandwidth, name, dashes in ((slow, "memory", ""), (fast, "caches", "5 4")):
         parts.append(_roof(x, y, bandwidth, peak, f"{name}, {bandwidth:.3g} GB/s", dashes))
-    for kind, rate in rates.flops:
+    for kind, rate in roofs:
         if y.low < rate < y.high:
             first, at = x.at(max(rate / fast, x.low)), y.at(rate)
             label = f"{kind}, {rate:.3g} Gflop/s"

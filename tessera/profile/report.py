@@ -23,6 +23,8 @@ Series: TypeAlias = "Mapping[str, Line | Mapping[str, Line]]"
 """Curves: a chart for each name, of one curve or of several by their own names."""
 
 LEVELS = ("graph", "schedule", "tile", "target", "llvm")
+_ROWS = 14
+"""Kernels that a page shows before one asks for more."""
 _LONGEST = 1500
 """Lines of a level that a page has."""
 _TITLES = {
@@ -66,7 +68,8 @@ def lower_kernel(profile: Profile, kernel: str = "") -> KernelLowering:
         )
     levels = inspect.lower_kernel(profile.tape, profile.options, found)
     lines = {name: [(line.text, line.keys) for line in levels[name]] for name in LEVELS}
-    keys = {key for name in LEVELS for _, own in lines[name] for key in own}
+    # Not those of the host program: it names the lines of other kernels that share buffers with this one.
+    keys = {key for name in ("graph", "tile", "target") for _, own in lines[name] for key in own}
     return KernelLowering(found, lines, _source_lines(keys))
 
 
@@ -76,7 +79,7 @@ def _source_lines(keys: set[str]) -> list[tuple[str, frozenset[str]]]:
     found: list[tuple[str, frozenset[str]]] = []
     for key in sorted(keys, key=lambda one: (one.rpartition(":")[0], int(one.rpartition(":")[2]))):
         file, _, line = key.rpartition(":")
-        found.append((f"{line:>4}  {linecache.getline(file, int(line)).rstrip()}", frozenset([key])))
+        found.append((f"{line:>4}  {linecache.getline(file, int(line)).strip()}", frozenset([key])))
     return found
 
 
@@ -183,7 +186,7 @@ def _memory_section(profile: Profile) -> str:
     )
     names = ("tensor", "kind", "bytes", "shape", "first step", "last step", "from")
     heads = "".join(f"<th{' class=n' if name in names[2:6] and name != 'shape' else ''}>{name}</th>" for name in names)
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    table = _table(heads, [rows])
     return (
         f'<section><h2>Memory timeline <small>{what}</small></h2><svg id="memory" class="time" height="340"></svg>'
         f"<details><summary>all {len(memory.tensors)} tensors</summary>"
@@ -203,14 +206,23 @@ def _file_line(where: str) -> str:
 
 def _roofline_section(profile: Profile, kinds: Sequence[str]) -> str:
     rates = profile.rates
-    chart = "" if rates is None else roofline_chart(profile.roofline, rates, kinds)
+    used = {work["dtype"] for work in profile.work}
+    chart = "" if rates is None else roofline_chart(profile.roofline, rates, kinds, used)
     machine = "" if rates is None else f"rates as measured on {html.escape(rates.machine or 'some other machine')}"
     heads = ("kernel", "from", "runs", "time", "of the call", "Gflop/s", "GB/s", "of its bound", "hint")
     texts = {"kernel", "from", "hint"}
     head = "".join(f"<th{'' if name in texts else ' class=n'}>{name}</th>" for name in heads)
-    rows = "".join(_kernel_row(number, row, profile) for number, row in enumerate(profile.roofline))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    rows = [_kernel_row(number, row, profile) for number, row in enumerate(profile.roofline)]
+    table = _table(head, rows[:_ROWS])
+    if len(rows) > _ROWS:
+        rest = sum(row.time for row in profile.roofline[_ROWS:]) / max(profile.duration, 1)
+        others = f"{len(rows) - _ROWS} other kernels, {rest:.1%} of the call"
+        table += f"<details><summary>{others}</summary>{_table(head, rows[_ROWS:])}</details>"
     return f'<section><h2>Roofline <small>{machine}</small></h2>{chart}<div class="scroll">{table}</div></section>'
+
+
+def _table(head: str, rows: Sequence[str]) -> str:
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _kernel_row(number: int, row: RooflineRow, profile: Profile) -> str:
