@@ -123,8 +123,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     key: Any = (op, _forms(op, operands), _key_of(op, attributes) if attributes else ())
     if options is not None:
         key = (key, options)
-    # What sizes decided is right for these sizes alone.
-    found = None if any(value is not None for value in decided.values()) else _lookup(key)
+    found = _lookup(key)
     if found is _UNKNOWN:
         options = _options_for(op, operands) if options is None else options
         made = _compile_dynamic(op, [_type_of(operand) for operand in operands], attributes, options)
@@ -186,7 +185,7 @@ def _key_of(op: str, attributes: Mapping[str, Any]) -> Any:
 
 
 def _decide_attributes(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that sizes decide, which a program for all sizes is not told."""
+    """The attributes that sizes decide: a program is for all sizes that decide the same."""
     spec = REGISTRY[op]
     assert spec.attribute_rule is not None
     types = [_type_of(operand) for operand in operands]

@@ -15,6 +15,7 @@ import tessera as ts
 from tessera.api import eager
 from tessera.diagnostics.codes import BroadcastError, CodegenError, ShapeError
 from tessera.frontend import call_plans
+from tessera.ir.graph.ops.contraction import matmul_reference
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,16 @@ def test_one_program_serves_all_sizes(oracle: dict[Any, Any]) -> None:
     assert len(oracle) == 1
     ts.ops.exp(np.zeros((2, 2), np.float32))
     ts.ops.exp(np.zeros(2, np.float64))
+    assert len(oracle) == 3
+
+
+def test_one_program_serves_all_sizes_with_segments_of_one_length(oracle: dict[Any, Any]) -> None:
+    """A K of two segments is in segments of 1536 elements, one of 5000 in those of 1280, and a short one has none."""
+    rng = np.random.default_rng(3)
+    for rows, k, columns in ((2, 3000, 2), (5, 3000, 3), (4, 3070, 2), (2, 5000, 2), (3, 40, 2), (2, 900, 3)):
+        x, y = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, k), (k, columns)))
+        segment = {3000: 1536, 3070: 1536, 5000: 1280}.get(k)
+        assert np.asarray(ts.ops.matmul(x, y)).tobytes() == matmul_reference(x, y, segment=segment).tobytes()
     assert len(oracle) == 3
 
 
