@@ -153,7 +153,8 @@ class MoE(Module):
         experts, width = self.gate.shape[0], self.gate.shape[1]
         tokens = x.reshape(-1, width)
         # Probabilities decide by differences: in 16 bits near ones would tie.
-        probabilities = ops.softmax(ops.astype(self.router(tokens), f32))
+        scores = self.router(tokens)
+        probabilities = ops.softmax(ops.astype(scores, scores.dtype.compute))
         weights, chosen = ops.topk(probabilities, self.top)
         weights = weights / weights.sum(axis=-1, keepdims=True)
         assigned = chosen.reshape(-1)
@@ -173,5 +174,5 @@ class MoE(Module):
 def _balance_loss(probabilities: Any, sizes: Any, top: int) -> Any:
     """Experts times the sum over them of their share of assignments and their mean probability."""
     experts, count = probabilities.shape[1], probabilities.shape[0]
-    share = ops.astype(sizes, f32) / (count * top)
+    share = ops.cast_like(sizes, probabilities) / (count * top)
     return (share * probabilities.mean(axis=0)).sum() * experts

@@ -38,8 +38,6 @@ def generate(
     >>> model = ts.nn.GPT.init(ts.random.key(0), config)
     >>> ts.nn.generate(model, ts.array([[1, 2, 3]]), 5).shape
     (1, 5)
-    >>> ts.nn.generate(model, ts.array([[1, 2, 3]]), 5, key=ts.random.key(1), top_k=10).shape
-    (1, 5)
     """
     prompt = prompt if is_tensor(prompt) else asarray(prompt)
     if len(prompt.shape) != 2 or not prompt.shape[1]:
@@ -59,8 +57,8 @@ def generate(
     _check_capacity(model, prompt.shape[1] + count - 1, size)
     heat = as_tensor(float(temperature), f32)
     if key is None:
-        return _program(count, 0, size, is_drawn=False)(model, ops.astype(prompt, i64), None, heat)
-    return _program(count, top_k, size, is_drawn=True)(model, ops.astype(prompt, i64), key, heat)
+        return program(count, 0, size, is_drawn=False)(model, ops.astype(prompt, i64), None, heat)
+    return program(count, top_k, size, is_drawn=True)(model, ops.astype(prompt, i64), key, heat)
 
 
 def _check_capacity(model: GPT, needed: int, capacity: int) -> None:
@@ -75,7 +73,7 @@ def _check_capacity(model: GPT, needed: int, capacity: int) -> None:
 
 
 @cache
-def _program(count: int, top_k: int, capacity: int, *, is_drawn: bool) -> Jit:
+def program(count: int, top_k: int, capacity: int, *, is_drawn: bool) -> Jit:
     """The compiled program: the prompt in one pass, then a loop over tokens."""
 
     def generate_tokens(model: Any, prompt: Tensor["B", "P", i64], key: Any, temperature: Any) -> Any:

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
+from tessera.api.eager import Tensor, zeros
+from tessera.api.jit import Jit, jit
 from tessera.api.randomness import normal as draw_normal
 from tessera.api.randomness import uniform as draw_uniform
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_number
 from tessera.frontend.functions import public as ops
-from tessera.types.dtype import f32, f64
+from tessera.ir.base import dispatch
+from tessera.types.dtype import DType, f32, f64, parse_dtype, u8, u64
+
+
+def _draw(kind: str, key: Any, shape: Sequence[int], dtype: Any) -> Any:
+    """Standard normal numbers, or uniform ones from 0 to 1; eagerly, one compiled program serves all shapes.
+
+    A number depends on the key and on its index in memory alone, so a vector of as many has the same.
+    """
+    dtype = parse_dtype(dtype)
+    if dispatch.tracing() is not None or not all(isinstance(size, int) for size in shape):
+        return _DRAWS[kind](key, tuple(shape), dtype=dtype)
+    return _program(kind, dtype)(key, zeros((math.prod(shape),), dtype=u8)).reshape(*shape)
+
+
+_DRAWS: dict[str, Callable[..., Any]] = {"normal": draw_normal, "uniform": draw_uniform}
+
+
+@cache
+def _program(kind: str, dtype: DType) -> Jit:
+    def draw(key: Tensor[2, u64], like: Tensor["N", u8]) -> Any:
+        return _DRAWS[kind](key, like.shape, dtype=dtype)
+
+    return jit(draw)
 
 
 def normal(key: Any, shape: Sequence[int], std: float = 0.02, *, mean: float = 0.0, dtype: Any = f32) -> Any:
@@ -20,7 +46,7 @@ def normal(key: Any, shape: Sequence[int], std: float = 0.02, *, mean: float = 0
     >>> ts.nn.initializers.normal(ts.random.key(0), (64, 32)).shape
     (64, 32)
     """
-    return draw_normal(key, tuple(shape), mean=mean, std=check_number("normal", "std", std), dtype=dtype)
+    return _draw("normal", key, shape, dtype) * check_number("normal", "std", std) + mean
 
 
 def truncated_normal(
@@ -39,7 +65,7 @@ def truncated_normal(
         raise ArgumentError(f"`truncated_normal` takes `low` below `high`, got {low} and {high}")
     root = math.sqrt(2.0)
     ends = [math.erf(end / root) for end in (low, high)]
-    drawn = draw_uniform(key, tuple(shape), low=ends[0], high=ends[1], dtype=f64)
+    drawn = _draw("uniform", key, shape, f64) * (ends[1] - ends[0]) + ends[0]
     made = ops.clamp(_inverse_error_function(drawn) * root, low, high)
     return ops.astype(made * std, dtype)
 
@@ -78,8 +104,7 @@ def xavier_uniform(key: Any, shape: Sequence[int], gain: float = 1.0, *, dtype: 
     True
     """
     inputs, outputs = _fans("xavier_uniform", shape)
-    bound = gain * math.sqrt(6.0 / (inputs + outputs))
-    return draw_uniform(key, tuple(shape), low=-bound, high=bound, dtype=dtype)
+    return uniform(key, shape, gain * math.sqrt(6.0 / (inputs + outputs)), dtype=dtype)
 
 
 def xavier_normal(key: Any, shape: Sequence[int], gain: float = 1.0, *, dtype: Any = f32) -> Any:
@@ -98,8 +123,7 @@ def kaiming_uniform(key: Any, shape: Sequence[int], gain: float = math.sqrt(2.0)
     >>> ts.nn.initializers.kaiming_uniform(ts.random.key(0), (8, 3, 3, 3)).shape
     (8, 3, 3, 3)
     """
-    bound = gain * math.sqrt(3.0 / max(_fans("kaiming_uniform", shape)[0], 1))
-    return draw_uniform(key, tuple(shape), low=-bound, high=bound, dtype=dtype)
+    return uniform(key, shape, gain * math.sqrt(3.0 / max(_fans("kaiming_uniform", shape)[0], 1)), dtype=dtype)
 
 
 def kaiming_normal(key: Any, shape: Sequence[int], gain: float = math.sqrt(2.0), *, dtype: Any = f32) -> Any:
@@ -117,7 +141,7 @@ def uniform(key: Any, shape: Sequence[int], bound: float, *, dtype: Any = f32) -
     >>> ts.nn.initializers.uniform(ts.random.key(0), (3,), 0.1).shape
     (3,)
     """
-    return draw_uniform(key, tuple(shape), low=-bound, high=bound, dtype=dtype)
+    return _draw("uniform", key, shape, dtype) * (2.0 * bound) - bound
 
 
 _ITERATIONS = 40
@@ -138,7 +162,7 @@ def orthogonal(key: Any, shape: Sequence[int], gain: float = 1.0, *, dtype: Any 
     if len(shape) < 2:
         raise ShapeError(f"`orthogonal` takes the shape of a matrix, got {list(shape)}", fix="give it two sizes")
     rows, columns = shape[0], math.prod(shape[1:])
-    x = ops.astype(draw_normal(key, (min(rows, columns), max(rows, columns)), dtype=f32), f64)
+    x = _draw("normal", key, (min(rows, columns), max(rows, columns)), f64)
     # The largest singular value is at most the root of the product of the largest sums of rows and of columns.
     size = ops.sqrt(ops.abs(x).sum(axis=0).max() * ops.abs(x).sum(axis=1).max())
     x = x / size

@@ -218,7 +218,7 @@ class Module:
             near = find_nearest(unknown, names)
             raise ArgumentError(
                 f"`{type(self).__name__}` has no field `{unknown}`",
-                fix=f"write `{near}`" if near else f"its fields are {', '.join(names)}",
+                fix=f"write `{near[0]}`" if near else f"its fields are {', '.join(names)}",
             )
         made: Any = self
         return dataclasses.replace(made, **changes)

@@ -129,15 +129,11 @@ class BatchNorm(Module):
     def train(self, x: Any) -> tuple[Any, BatchNorm]:
         """`x` normalized by its own statistics, and the layer with running ones that have moved toward them."""
         channels = _check_channels("BatchNorm", x, self.weight)
-        axes = (0, *range(2, rank_of(x)))
-        wide = ops.astype(x, self.mean.dtype)
-        mean = wide.mean(axis=axes, keepdims=True)
-        var = ops.square(wide - mean).mean(axis=axes)
-        mean = mean.reshape(channels)
-        count: Any = 1
-        for axis in axes:
-            count = count * x.shape[axis]
-        count = ops.astype(as_tensor(count, i64), self.var.dtype)
+        # Positions first, then the batch: rows and columns, which are simpler kernels than all of these axes together.
+        wide = ops.astype(x, self.mean.dtype).reshape(x.shape[0], channels, -1)
+        count = ops.astype(as_tensor(wide.shape[0] * wide.shape[2], i64), self.var.dtype)
+        mean = wide.sum(axis=2).sum(axis=0) / count
+        var = ops.square(wide - mean.reshape(channels, 1)).sum(axis=2).sum(axis=0) / count
         # PyTorch's running variance is that of a sample, with one less in the denominator.
         unbiased = var * (count / ops.maximum(count - 1.0, 1.0))
         return self._normalize(x, mean, var), self.replace(

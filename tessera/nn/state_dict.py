@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tessera.api.eager import asarray
+from tessera.api.eager import array
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.diagnostics.error import find_nearest
 from tessera.frontend.concrete import adopt_operand
@@ -107,11 +107,11 @@ def _check_names(wanted: Sequence[str], tensors: Mapping[str, Any]) -> None:
         return
     notes = [f"missing: {_shorten(missing)}"] if missing else []
     notes += [f"left over: {_shorten(unused)}"] if unused else []
-    near = find_nearest(missing[0], unused) if missing and unused else None
+    near = find_nearest(missing[0], unused) if missing else []
     raise ArgumentError(
         f"the state dict misses {len(missing)} tensors of the module, and has {len(unused)} that it does not ask for",
         notes=tuple(notes),
-        fix=(f"is `{missing[0]}` there as `{near}`? " if near else "")
+        fix=(f"is `{missing[0]}` there as `{near[0]}`? " if near else "")
         + "translate names with `names=`, or pass `is_strict=False`",
     )
 
@@ -122,10 +122,10 @@ def _shorten(names: Sequence[str]) -> str:
 
 
 def _fit(leaf: Any, found: Any, name: str, theirs: str, order: tuple[int, ...] | None) -> Any:
-    tensor = adopt_operand(found.detach() if hasattr(found, "detach") else found)
-    tensor = tensor if is_tensor(tensor) else asarray(tensor)
+    # A copy: PyTorch's optimizers write in place, and a call may be given the module's memory (`donate`).
+    tensor = array(adopt_operand(found.detach() if hasattr(found, "detach") else found))
     if order is not None and len(tensor.shape) == len(order):
-        tensor = asarray(tensor).transpose(*order)
+        tensor = tensor.transpose(*order)
     if not is_tensor(leaf):
         return tensor
     if tuple(tensor.shape) != tuple(leaf.shape):
@@ -134,7 +134,7 @@ def _fit(leaf: Any, found: Any, name: str, theirs: str, order: tuple[int, ...] |
             + ("" if order is None else ", its axes transposed"),
             fix="make the module with the sizes of the state dict, or pass another `layout`",
         )
-    return cast(asarray(tensor), dtype_of(leaf))
+    return cast(tensor, dtype_of(leaf))
 
 
 def _axes(tree: Tree, layout: str) -> list[tuple[int, ...] | None]:

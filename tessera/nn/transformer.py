@@ -162,8 +162,6 @@ class GPT(Module):
     >>> config = ts.nn.GPTConfig(vocabulary=65, length=32, width=32, depth=2, heads=4)
     >>> model = ts.nn.GPT.init(ts.random.key(0), config)
     >>> tokens = ts.zeros((2, 8), ts.i64)
-    >>> model(tokens).shape
-    (2, 8, 65)
     >>> loss, gradients = ts.value_and_grad(lambda model: model.loss(tokens, tokens))(model)
     >>> gradients.blocks[0].attention.qkv.weight.shape
     (32, 96)
@@ -209,7 +207,7 @@ class GPT(Module):
         The load-balancing loss of a mixture of experts, its mean over blocks, is added `balance` times.
         """
         features, _, balances = self._features(tokens, None, key)
-        made = ops.cross_entropy(ops.astype(self._scores(features), f32_or_wider(features)), targets)
+        made = ops.cross_entropy(ops.astype(self._scores(features), features.dtype.compute), targets)
         for one in balances:
             made = made + ops.cast_like(one, made) * (balance / len(balances))
         return made
@@ -223,12 +221,6 @@ class GPT(Module):
         """Scores [batch, vocabulary] of the token after the last of `tokens`, which follow those in the caches.
 
         The caches that come back hold `tokens` too.
-
-        >>> config = ts.nn.GPTConfig(vocabulary=65, length=32, width=32, depth=1, heads=4)
-        >>> model = ts.nn.GPT.init(ts.random.key(0), config)
-        >>> scores, caches = model.extend(ts.zeros((1, 3), ts.i64), model.caches(1))
-        >>> scores.shape, caches[0].length
-        ((1, 65), Tensor([] i64, 3))
         """
         if len(caches) != len(self.blocks):
             raise ArgumentError(
@@ -255,7 +247,7 @@ class GPT(Module):
         if self.positions is not None:
             places = ops.iota((length,)) + start
             x = x + (self.positions.weight[:length] if caches is None else self.positions(places))
-        angles = self.blocks[0].attention.angles(length, start) if self.blocks else None
+        angles = self.blocks[0].attention.angles(length, start, dtype=x.dtype.compute) if self.blocks else None
         if key is not None and self.config.dropout:
             x = dropout(x, fold(key, len(self.blocks)), self.config.dropout)
         held: list[Any] = []
@@ -278,8 +270,3 @@ def _run(block: Block, x: Any, cache: Any, angles: Any, key: Any) -> tuple[Any, 
 
 
 _run_rematerialized = checkpoint(_run)
-
-
-def f32_or_wider(x: Any) -> Any:
-    """The dtype that losses are computed in."""
-    return x.dtype if x.dtype.bits > 32 else f32

@@ -1,0 +1,119 @@
+"""Each layer gives the results and gradients of PyTorch's layer of that name, with its weights, in f64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tessera as ts
+from tessera import nn
+from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tests.nn.torch_layers import compare, numbers, widen
+
+KEY = ts.random.key(0)
+
+
+def test_linear() -> None:
+    compare(nn.Linear.init(KEY, 5, 3), torch.nn.Linear(5, 3), numbers(2, 4, 5))
+
+
+def test_embedding_and_its_transpose() -> None:
+    theirs = torch.nn.Embedding(7, 4).double()
+    layer = nn.load_state_dict(widen(nn.Embedding.init(KEY, 7, 4)), dict(theirs.state_dict()))
+    ids = np.array([[1, 2, 2], [6, 0, 2]])
+
+    def loss(layer: Any) -> Any:
+        return (layer.attend(layer(ids)) ** 2.0).sum()
+
+    value, gradient = ts.value_and_grad(loss)(layer)
+    expected = ((theirs(torch.tensor(ids)) @ theirs.weight.T) ** 2).sum()
+    expected.backward()
+    assert theirs.weight.grad is not None
+    np.testing.assert_allclose(float(value), expected.item(), rtol=1e-13)
+    np.testing.assert_allclose(np.asarray(gradient.weight), theirs.weight.grad.numpy(), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups"), [(1, 0, 1, 1), (2, 1, 1, 2)], ids=["plain", "stride 2, 2 groups"]
+)
+def test_conv2d(stride: int, padding: int, dilation: int, groups: int) -> None:
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    compare(nn.Conv2d.init(KEY, 4, 6, 3, **options), torch.nn.Conv2d(4, 6, 3, **options), numbers(2, 4, 7, 6))
+
+
+def test_conv1d() -> None:
+    layer = nn.Conv1d.init(KEY, 4, 6, 3, padding=2, dilation=2)
+    compare(layer, torch.nn.Conv1d(4, 6, 3, padding=2, dilation=2), numbers(2, 4, 9))
+
+
+@pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm", "GroupNorm"])
+def test_norms(kind: str) -> None:
+    x = numbers(3, 8, 5) if kind == "GroupNorm" else numbers(3, 2, 8)
+    made = {
+        "LayerNorm": (nn.LayerNorm.init(8), torch.nn.LayerNorm(8)),
+        "RMSNorm": (nn.RMSNorm.init(8), torch.nn.RMSNorm(8, eps=1e-5)),
+        "GroupNorm": (nn.GroupNorm.init(2, 8), torch.nn.GroupNorm(2, 8)),
+    }
+    layer, theirs = made[kind]
+    with torch.no_grad():
+        for number, parameter in enumerate(theirs.parameters()):
+            parameter.copy_(torch.tensor(numbers(8, seed=number + 1)))
+    compare(layer, theirs, x)
+
+
+def test_batch_norm_trains_by_the_batch_and_runs_by_its_statistics() -> None:
+    theirs, layer = torch.nn.BatchNorm2d(3), nn.BatchNorm.init(3)
+    x = numbers(4, 3, 2, 5) * 2.0 + 1.0
+    names = {"mean": "running_mean", "var": "running_var"}
+    layer = compare(layer, theirs, x, names=names, own_call=lambda layer, x: layer.train(x)[0])
+    # PyTorch's layer has taken one step of its statistics in `compare`.
+    _, layer = ts.jit(nn.BatchNorm.train)(layer, ts.asarray(x))
+    np.testing.assert_allclose(np.asarray(layer.mean), theirs.running_mean.numpy(), rtol=1e-13)
+    np.testing.assert_allclose(np.asarray(layer.var), theirs.running_var.numpy(), rtol=1e-13)
+    theirs.eval()
+    expected = theirs(torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(
+        np.asarray(ts.jit(nn.BatchNorm.__call__)(layer, ts.asarray(x))), expected, rtol=1e-11, atol=1e-12
+    )
+
+
+def test_dropout_keeps_the_mean_and_needs_a_key() -> None:
+    layer, x = nn.Dropout(0.25), ts.ones((100, 100))
+    dropped = np.asarray(layer(x, key=KEY))
+    np.testing.assert_array_equal(dropped, np.asarray(layer(x, key=KEY)))
+    assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.75)}
+    # Four standard deviations of the share of 10,000 draws.
+    assert abs((dropped == 0).mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 10_000)
+    assert layer(x) is x
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_recurrent_cells_over_a_sequence(kind: str) -> None:
+    theirs = getattr(torch.nn, kind)(3, 4, batch_first=True)
+    cell = {"RNN": nn.RNNCell, "LSTM": nn.LSTMCell, "GRU": nn.GRUCell}[kind]
+    names = {
+        "cell.input_weight": "weight_ih_l0",
+        "cell.state_weight": "weight_hh_l0",
+        "cell.input_bias": "bias_ih_l0",
+        "cell.state_bias": "bias_hh_l0",
+    }
+
+    def run(layer: Any, x: Any) -> Any:
+        return layer(x)[0]
+
+    compare(nn.Recurrent(cell.init(KEY, 3, 4)), theirs, numbers(2, 6, 3), names=names, own_call=run, their_call=run)
+
+
+def test_a_wrong_call_is_refused_with_the_sizes_that_disagree() -> None:
+    layer = nn.Linear.init(KEY, 5, 3)
+    with pytest.raises(ShapeError, match=r"`Linear` has 5 inputs, and `x.shape\[-1\] = 4`"):
+        layer(ts.ones((2, 4)))
+    with pytest.raises(ArgumentError, match=r"7 in 2 groups"):
+        nn.GroupNorm.init(2, 7)
+    with pytest.raises(ArgumentError, match="integer from 1, got 0"):
+        nn.Linear.init(KEY, 0, 3)
+    with pytest.raises(ArgumentError, match=r"`rate` from 0 up to but not 1"):
+        nn.Dropout(1.0)

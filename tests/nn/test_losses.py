@@ -1,0 +1,57 @@
+"""Losses are those of PyTorch, with their gradients, in f64; narrow floats are widened first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import tessera as ts
+from tessera import nn
+from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tests.nn.torch_layers import numbers, tolerance
+
+X, Y = numbers(5, 7) * 3.0, numbers(5, 7, seed=1)
+LABELS = np.array([0, 6, -1, 2, 3])
+PROBABILITIES = np.exp(Y) / np.exp(Y).sum(-1, keepdims=True)
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Any]] = {
+    "cross_entropy": (nn.cross_entropy, lambda x, y: functional.cross_entropy(x, y, ignore_index=-1), LABELS),
+    "smoothed": (
+        lambda x, y: nn.cross_entropy(x, y, label_smoothing=0.1),
+        lambda x, y: functional.cross_entropy(x, y, ignore_index=-1, label_smoothing=0.1),
+        LABELS,
+    ),
+    "mse": (nn.mse_loss, functional.mse_loss, Y),
+    "l1": (lambda x, y: nn.l1_loss(x, y, reduction="sum"), lambda x, y: functional.l1_loss(x, y, reduction="sum"), Y),
+    "huber": (lambda x, y: nn.huber_loss(x, y, delta=1.5), lambda x, y: functional.huber_loss(x, y, delta=1.5), Y),
+    "binary": (nn.binary_cross_entropy, functional.binary_cross_entropy_with_logits, PROBABILITIES),
+    "kl": (nn.kl_divergence, lambda x, y: functional.kl_div(x, y, reduction="batchmean"), PROBABILITIES),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_gradients_are_those_of_pytorch(name: str) -> None:
+    own, theirs, target = CASES[name]
+    value, gradient = ts.value_and_grad(own)(ts.asarray(X), ts.asarray(target))
+    x = torch.tensor(X, requires_grad=True)
+    expected = theirs(x, torch.tensor(target))
+    expected.backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(float(value), expected.item(), rtol=tolerance(X.size, 1.0))
+    np.testing.assert_allclose(np.asarray(gradient), x.grad.numpy(), atol=tolerance(X.size, 1.0), rtol=0)
+
+
+def test_narrow_floats_are_widened_and_wrong_calls_refused() -> None:
+    narrow = ts.asarray(X.astype(np.float32)).astype(ts.bf16)
+    assert nn.mse_loss(narrow, narrow).dtype is ts.f32
+    with pytest.raises(ShapeError, match=r"of one shape, got \[5, 7\] and \[5\]"):
+        nn.mse_loss(ts.asarray(X), ts.asarray(LABELS))
+    with pytest.raises(ArgumentError, match="no reduction 'max'"):
+        nn.l1_loss(ts.asarray(X), ts.asarray(Y), reduction="max")
+    with pytest.raises(ArgumentError, match="`delta` above 0"):
+        nn.huber_loss(ts.asarray(X), ts.asarray(Y), delta=0.0)
