@@ -317,12 +317,14 @@ SCAN = LibraryKernel("scan", "Cumulative sum, product, maximum or minimum along 
 # its number carries over, from the lowest up, so every sum is one of the tree.
 
 _JOINED = 256
-"""Elements of the result that a program has."""
+"""Elements of the result that a program of a GPU has, one to a thread; one of a CPU has two vectors."""
 
 
 def _is_number(b: TileBuilder, expr: Dim, wanted: int, region: TileRegion) -> SSAValue:
-    """Whether an expression has a value, for each element."""
-    return b.elementwise("eq", b.coordinate_of(expr, region), b.full(wanted, region.sizes, i64))
+    """Whether an expression of indices that are the same for all elements has a value, once for all of them."""
+    alone = TileRegion(region.coords)
+    found = b.elementwise("eq", b.coordinate_of(expr, alone), b.full(wanted, (), i64))
+    return b.broadcast(found, region.sizes, ())
 
 
 def _levels_of(count: Dim) -> int:
@@ -337,9 +339,10 @@ def _write_segments(call: Call) -> list[SpecOp]:
     shapes: dict[int, tuple[Dim, ...]] = {call.inputs[0]: (count, size)}
     if call.outputs[0] is not None:
         shapes[call.outputs[0]] = (size,)
-    b = call.builder([size.ceildiv(_JOINED)], shapes=shapes)
-    start = b.index(Dim.symbol("_p") * _JOINED, {"_p": b.program_id(0)})
-    region = TileRegion({"_e": start}, ("_e",), (_JOINED,), {"_e": size})
+    tile = _JOINED if call.machine.is_gpu else 2 * call.lanes
+    b = call.builder([size.ceildiv(tile)], shapes=shapes)
+    start = b.index(Dim.symbol("_p") * tile, {"_p": b.program_id(0)})
+    region = TileRegion({"_e": start}, ("_e",), (tile,), {"_e": size})
     dtype: DType = parts.dtype
     levels = _levels_of(count)
     number = Dim.symbol("_s")
