@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.compiler.compile import lower
-from tessera.compiler.options import Options
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import run_kernel
@@ -31,7 +29,6 @@ from tessera.types.dtype import f32, i32, i64
 from tests.tile import kernels, shared_kernels
 from tests.tile.kernels import verify_kernel
 from tests.tile.shared_kernels import CASES, A, Lined
-from tests.tile.test_clean_suite import OPS, tape_of
 
 
 def barriers(kernel: SpecOp) -> list[int]:
@@ -105,16 +102,6 @@ def test_the_error_names_lines_cell_and_elements() -> None:
 def test_a_debug_build_checks() -> None:
     assert [type(one) for one in pipeline(debug=True)][-4:] == [CheckBounds, CheckRaces, CheckBarriers, CheckPolicy]
     assert not any(type(one) in (CheckBarriers, CheckBounds, CheckRaces) for one in pipeline())
-
-
-def test_what_a_row_keeps_is_read_by_who_wrote_it() -> None:
-    """Were the scratch of a row kernel shared, it would need no barrier."""
-    (kernel,) = lower(tape_of(OPS["softmax"], OPS["softmax"].samples[0], is_free=True), Options()).kernels
-    scratch = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.scratch"]
-    assert scratch
-    for op in scratch:
-        op.set_value("space", "shared")
-    assert decide(kernel) is None
 
 
 def test_a_kernel_without_shared_memory_needs_no_barrier() -> None:
