@@ -153,7 +153,8 @@ class Reducer:
         if not self.dtype.is_float:
             return tile.elementwise("gt" if is_max else "lt", value, best)
         no_better = tile.elementwise("le" if is_max else "ge", value, best)
-        return tile.elementwise("and", tile.elementwise("not", no_better), tile.elementwise("eq", best, best))
+        is_number = tile.elementwise("eq", best, best)
+        return tile.elementwise("and", tile.elementwise("not", no_better), is_number)
 
     def _is_equal(self, value: SSAValue, best: SSAValue) -> SSAValue:
         """Where the index decides; all NaN are equal."""
