@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.graph.ops.cumulative import CHUNK
 from tessera.ir.graph.ops.segments import MOST_SEGMENTS
 from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
 from tessera.stdlib.kernels.call import Call, LibraryKernel
@@ -25,8 +26,6 @@ from tessera.types.dim import Dim, DimLike, product
 from tessera.types.dtype import DType, bool_, i64
 from tessera.types.promotion import reduction_identity
 
-CHUNK = 16
-"""Elements of a chunk, and chunks that have one prefix: a part of the recipe (`ir/graph/ops/cumulative.py`)."""
 THREADS = CHUNK * CHUNK
 """Chunks that a program of a GPU has at a time, each by a thread."""
 BLOCK = CHUNK * THREADS
