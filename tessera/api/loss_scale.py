@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -11,6 +12,7 @@ from tessera.frontend import pytree
 from tessera.frontend.concrete import is_concrete
 from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import div, logical_and, lt, where
+from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, is_tensor
 from tessera.frontend.functions.reduction import all as every
 from tessera.frontend.pytree import flatten, leaves_like, unflatten
@@ -19,6 +21,15 @@ from tessera.frontend.traced_number import is_traced_number
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.types.dtype import bool_, f32, i32
+
+
+def join_pairs(function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    """Values joined two by two, so that none waits for all others: `f(f(a, b), f(c, d))`."""
+    found = list(values)
+    while len(found) > 1:
+        joined = [function(one, two) for one, two in zip(found[::2], found[1::2], strict=False)]
+        found = [*joined, *found[len(joined) * 2 :]]
+    return found[0]
 
 
 def _number(value: float, dtype: Any) -> Any:
@@ -31,13 +42,11 @@ def all_finite(tree: Any) -> Any:
     >>> ts.all_finite({"w": ts.array([1.0, 2.0]), "b": ts.array([float("inf")])})
     Tensor([] bool, False)
     """
-    found: Any = None
-    for leaf in flatten(tree)[0]:
-        tensor = as_tensor(leaf)
-        if dtype_of(tensor).is_float:
-            one = every(lt(magnitude(tensor), float("inf")), axis=None)
-            found = one if found is None else logical_and(found, one)
-    return _number(1.0, bool_) if found is None else found
+    tensors = [tensor for leaf in flatten(tree)[0] if dtype_of(tensor := as_tensor(leaf)).is_float]
+    # As lines: what reads the answer would else become part of the reduction of a tensor of its shape.
+    lines = [reshape(tensor, (1, -1)) for tensor in tensors]
+    found = [every(lt(magnitude(line), float("inf")), axis=None) for line in lines]
+    return join_pairs(logical_and, found) if found else _number(1.0, bool_)
 
 
 def _known_number(scale: Any) -> float | None:

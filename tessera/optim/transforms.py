@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from tessera.api.eager import install
+from tessera.api.loss_scale import join_pairs
 from tessera.diagnostics.codes import ArgumentError, PytreeError
 from tessera.frontend.arguments import check_number, describe_value
 from tessera.frontend.functions import public as ops
@@ -317,12 +318,15 @@ def global_norm(tree: Any) -> Any:
     >>> ts.optim.global_norm({"a": ts.array([3.0]), "b": ts.array([0.0, 4.0])})
     Tensor([] f32, 5)
     """
-    total: Any = None
-    for leaf in flatten_in_order(tree)[0]:
-        wide = cast(as_tensor(leaf), state_dtype(leaf))
-        squares = ops.sum(wide * wide)
-        total = squares if total is None else total + squares
-    return ops.zeros((), f32) if total is None else ops.sqrt(total)
+    totals = [_sum_of_squares(leaf) for leaf in flatten_in_order(tree)[0]]
+    return ops.sqrt(join_pairs(ops.add, totals)) if totals else ops.zeros((), f32)
+
+
+def _sum_of_squares(leaf: Any) -> Any:
+    wide = cast(as_tensor(leaf), state_dtype(leaf))
+    # As a line of its own shape: what follows would else become part of the last reduction, where shapes agree.
+    line = ops.reshape(wide, (1, -1))
+    return ops.sum(line * line)
 
 
 def clip(limit: float) -> Optimizer:

@@ -212,8 +212,10 @@ def lion(
     def update(gradients: Any, state: LionState, params: Any = None) -> tuple[Any, LionState]:
         held, form = flatten_in_order(state.mu)
         given = _wide(leaves_alike("lion", "gradients", gradients, form), held)
-        steps = [ops.sign(first * old + (1.0 - first) * new) for old, new in zip(held, given, strict=True)]
-        mu = [second * old + (1.0 - second) * new for old, new in zip(held, given, strict=True)]
+        # Both averages are of one difference, so that one kernel reads momentum and gradient for them.
+        rows = [(old, new - old) for old, new in zip(held, given, strict=True)]
+        steps = [ops.sign(old + (1.0 - first) * gap) for old, gap in rows]
+        mu = [old + (1.0 - second) * gap for old, gap in rows]
         steps = _decay("lion", decay, mask, steps, params, form)
         updates = _descend(rate_at(rate, state.count), steps)
         return unflatten(form, updates), LionState(state.count + 1, unflatten(form, mu))

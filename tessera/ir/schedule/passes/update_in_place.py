@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.build import tape_of
 from tessera.ir.base.dialect_of import find_spec
@@ -37,9 +37,9 @@ class UpdateInPlace(Pass):
     over values of its own, and over arguments that `tessera.donated` names. A donated counter is written over too,
     after all readers of the old value: for that its group may move down to where the new one is first needed.
 
-    Results of maps are written over donated arguments that they read element by element, as parameters and moments are
-    by an optimizer: the first result of a type over the first donated argument of that type, and so on, so that what a
-    program takes and gives in one order keeps its memory from call to call.
+    Results of maps are written over donated arguments that they read element by element, or do not read at all, as
+    parameters and moments are by an optimizer: the first result of a type over the first donated argument of that
+    type, and so on, so that what a program takes and gives in one order keeps its memory from call to call.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -81,35 +81,47 @@ def _overwrite_arguments(
     program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp], pairs: Mapping[tuple[FuseOp, int], int]
 ) -> None:
     """Write the results of a map over the arguments they are paired with, as far as it may; it may move down for it."""
-    body, block = tape_of(body_of(fuse, functions).regions[0].block), program.regions[0].block
-    chosen = [-1] * len(fuse.results)
+    function, block = body_of(fuse, functions), program.regions[0].block
+    body = tape_of(function.regions[0].block)
+    chosen: dict[int, SSAValue] = {}
     before: Operation = fuse
     limit = _first_reader(fuse)
     for result in range(len(fuse.results)):
-        argument = pairs.get((fuse, result), -1)
-        operand = next((at for at, value in enumerate(fuse.operands) if value is block.args[argument]), -1)
-        if argument < 0 or operand < 0 or not _is_elementwise(body, operand, result):
+        if (fuse, result) not in pairs:
             continue
-        position = _after_readers(fuse, operand, before, block)
+        old = block.args[pairs[fuse, result]]
+        position = _after_readers(fuse, old, before, block)
         is_early = position is limit or position.is_before_in_block(limit)
-        if is_early and _can_overwrite(program, fuse, operand, position, result):
-            chosen[result], before = operand, position
-    if max(chosen, default=-1) < 0:
-        return
-    if before is not fuse and not all(
-        _can_overwrite(program, fuse, operand, before, result) for result, operand in enumerate(chosen) if operand >= 0
-    ):
+        # What the group does not read is free once all others have read it.
+        is_apart = old not in fuse.operands or _is_elementwise(body, list(fuse.operands).index(old), result)
+        if is_early and is_apart and _may_write(program, fuse, old, position, result):
+            chosen[result], before = old, position
+    if not chosen or not all(_may_write(program, fuse, old, before, result) for result, old in chosen.items()):
         return
     if before is not fuse:
         fuse.detach()
         block.insert_op_before(fuse, before)
-    fuse.in_place = tuple(chosen)
+    for old in chosen.values():
+        if old not in fuse.operands:
+            _add_operand(fuse, function, old)
+    operands = list(fuse.operands)
+    fuse.in_place = tuple(
+        operands.index(chosen[result]) if result in chosen else -1 for result in range(len(fuse.results))
+    )
 
 
-def _after_readers(fuse: FuseOp, operand: int, start: Operation, block: Block) -> Operation:
-    """The first op, from `start` on, in front of which all other readers of an operand are done."""
+def _add_operand(fuse: FuseOp, function: SpecOp, value: SSAValue) -> None:
+    """One more operand of a group, which its body does not read."""
+    block = function.regions[0].block
+    fuse.operands = [*fuse.operands, value]
+    block.insert_arg(value.type, len(block.args)).name_hint = f"a{len(block.args) - 1}"
+    function.set_value("names", (*function.value("names"), f"a{len(block.args) - 1}"))
+
+
+def _after_readers(fuse: FuseOp, old: SSAValue, start: Operation, block: Block) -> Operation:
+    """The first op, from `start` on, in front of which all other readers of a value are done."""
     found = start
-    for reader in readers_of(fuse.operands[operand]):
+    for reader in readers_of(old):
         other = enclosing_op(reader, block)
         if other is not fuse and not other.is_before_in_block(found) and other.next_op is not None:
             found = other.next_op
@@ -200,17 +212,22 @@ def _counters(fuse: FuseOp, body: Block) -> list[int]:
     return [at for at, value in enumerate(fuse.operands) if value.type == fuse.results[0].type]
 
 
-def _can_overwrite(program: SpecOp, fuse: FuseOp, number: int, before: Operation, result: int = 0) -> bool:
-    """Whether nothing but the group reads an operand from op `before` on, in front of which the group will be.
+def _can_overwrite(program: SpecOp, fuse: FuseOp, number: int, before: Operation) -> bool:
+    """Whether the first result of a group may be written over an operand, with the group in front of `before`."""
+    return _may_write(program, fuse, fuse.operands[number], before, 0)
+
+
+def _may_write(program: SpecOp, fuse: FuseOp, old: SSAValue, before: Operation, result: int) -> bool:
+    """Whether nothing but the group reads a value from op `before` on, in front of which the group will be.
 
     Nor may the group move behind one that has written over anything it reads.
     """
-    old, block = fuse.operands[number], program.regions[0].block
+    block = program.regions[0].block
     if old.type != fuse.results[result].type or not may_be_written(program, old):
         return False
-    if sum(root_of(value) is root_of(old) for value in fuse.operands) > 1:
+    if sum(root_of(value) is root_of(old) for value in fuse.operands) > (old in fuse.operands):
         return False
-    for value in fuse.operands:
+    for value in (*fuse.operands, old):
         for reader in readers_of(value):
             if reader is not fuse and is_overwritten(value, reader) and reader.is_before_in_block(before):
                 return False
