@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tessera as ts
 from tessera import nn
@@ -15,6 +14,8 @@ from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.nn.generate import program
 from tests.nn import torch_gpt
 from tests.nn.torch_layers import as_arrays, tolerance, widen
+
+torch: Any = pytest.importorskip("torch")
 
 SIZES: dict[str, Any] = {"vocabulary": 31, "length": 16, "width": 16, "depth": 2, "heads": 4}
 GPT2 = nn.GPTConfig(**SIZES)
@@ -30,7 +31,7 @@ def make(config: nn.GPTConfig) -> nn.GPT:
     model = nn.GPT.init(ts.random.key(1), config)
     state = nn.state_dict(model)
     rng = np.random.default_rng(2)
-    drawn = {name: rng.standard_normal(one.shape).astype(np.float32) * 0.3 for name, one in state.items()}
+    drawn = {name: rng.standard_normal(tuple(one.shape), np.float32) * 0.3 for name, one in state.items()}
     return nn.load_state_dict(model, drawn)
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tessera as ts
 from tessera import nn
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tests.nn.torch_layers import compare, numbers, widen
+
+torch: Any = pytest.importorskip("torch")
 
 KEY = ts.random.key(0)
 
@@ -40,7 +41,7 @@ def test_embedding_and_its_transpose() -> None:
     ("stride", "padding", "dilation", "groups"), [(1, 0, 1, 1), (2, 1, 1, 2)], ids=["plain", "stride 2, 2 groups"]
 )
 def test_conv2d(stride: int, padding: int, dilation: int, groups: int) -> None:
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     compare(nn.Conv2d.init(KEY, 4, 6, 3, **options), torch.nn.Conv2d(4, 6, 3, **options), numbers(2, 4, 7, 6))
 
 
@@ -64,11 +65,15 @@ def test_norms(kind: str) -> None:
     compare(layer, theirs, x)
 
 
+def train(layer: Any, x: Any) -> Any:
+    return layer.train(x)[0]
+
+
 def test_batch_norm_trains_by_the_batch_and_runs_by_its_statistics() -> None:
     theirs, layer = torch.nn.BatchNorm2d(3), nn.BatchNorm.init(3)
     x = numbers(4, 3, 2, 5) * 2.0 + 1.0
     names = {"mean": "running_mean", "var": "running_var"}
-    layer = compare(layer, theirs, x, names=names, own_call=lambda layer, x: layer.train(x)[0])
+    layer = compare(layer, theirs, x, names=names, own_call=train)
     # PyTorch's layer has taken one step of its statistics in `compare`.
     _, layer = ts.jit(nn.BatchNorm.train)(layer, ts.asarray(x))
     np.testing.assert_allclose(np.asarray(layer.mean), theirs.running_mean.numpy(), rtol=1e-13)

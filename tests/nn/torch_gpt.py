@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch.nn import functional
+import pytest
 
 from tessera import nn
+
+torch: Any = pytest.importorskip("torch")
+functional = torch.nn.functional
 
 Tensors = Mapping[str, Any]
 
@@ -23,7 +25,8 @@ def loss(tensors: Tensors, tokens: Any, targets: Any, config: nn.GPTConfig, bala
 
 def forward(tensors: Tensors, tokens: Any, config: nn.GPTConfig) -> tuple[Any, list[Any]]:
     """Scores of the next token at each position, and the load-balancing losses."""
-    x, balances = tensors["tokens.weight"][tokens], list[Any]()
+    x: Any = tensors["tokens.weight"][tokens]
+    balances: list[Any] = []
     if config.position == "learned":
         x = x + tensors["positions.weight"][: tokens.shape[1]]
     for number in range(config.depth):
@@ -33,10 +36,8 @@ def forward(tensors: Tensors, tokens: Any, config: nn.GPTConfig) -> tuple[Any, l
             if name.startswith(f"blocks.{number}.")
         }
         x = x + _attend(own, _norm(own, "norm1", x, config), config)
-        made = _feed_forward(own, _norm(own, "norm2", x, config), config)
-        if isinstance(made, tuple):
-            balances.append(made[1])
-            made = made[0]
+        made, balance = _feed_forward(own, _norm(own, "norm2", x, config), config)
+        balances += [] if balance is None else [balance]
         x = x + made
     x = _norm(tensors, "norm", x, config)
     return x @ (tensors["tokens.weight"].T if config.tied else tensors["head.weight"]), balances
@@ -80,11 +81,12 @@ def _rotate(x: Any, base: float) -> Any:
     return torch.cat([low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], dim=-1)
 
 
-def _feed_forward(own: Tensors, x: Any, config: nn.GPTConfig) -> Any:
+def _feed_forward(own: Tensors, x: Any, config: nn.GPTConfig) -> tuple[Any, Any]:
     if config.mlp == "gelu":
-        return _linear(own, "mlp.down", functional.gelu(_linear(own, "mlp.up", x), approximate="tanh"))
+        return _linear(own, "mlp.down", functional.gelu(_linear(own, "mlp.up", x), approximate="tanh")), None
     if config.mlp == "swiglu":
-        return _linear(own, "mlp.down", functional.silu(_linear(own, "mlp.gate", x)) * _linear(own, "mlp.up", x))
+        gated = functional.silu(_linear(own, "mlp.gate", x)) * _linear(own, "mlp.up", x)
+        return _linear(own, "mlp.down", gated), None
     return mixture(own, x, config.top_experts)
 
 
