@@ -10,19 +10,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from tessera.backends.nvptx.hopper.fast_math import NARROW
-from tessera.backends.nvptx.values import HARDWARE, cast, join_halves, minmax_pairs, split_word
+from tessera.backends.nvptx.values import (
+    EXACT,
+    HARDWARE,
+    NONPOSITIVE,
+    NORMAL,
+    cast,
+    compute,
+    join_halves,
+    minmax,
+    minmax_pairs,
+    split_word,
+)
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.types import ShapedAttr
 from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.math_exp import ORDINARY
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, at_least, at_most, fma, horner, mul, times
 from tessera.ir.target.typed_ops import CastOp
 from tessera.types.dtype import bf16, f32
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.emit import Emitter
 
 # Which `exp` of a kernel have arguments of at most 0, differences to the maximum of a row: they cannot overflow.
 
@@ -228,6 +244,31 @@ def compute_short(f: FunctionText, name: str, arguments: Sequence[Value]) -> lis
         words = (join_halves(f, low, high) for low, high in zip(arguments[::2], arguments[1::2], strict=True))
         elements = [part for word in words for part in split_word(f, minmax_pairs(f, "max", word, floor))]
     return cast(f, [SHORT[name](f, x) for x in cast(f, elements, bf16, f32)], f32, bf16)
+
+
+MANY = 4
+"""Elements of a thread from which on it is worth to look for their minimum before their exp."""
+
+
+def compute_exp_near_maximum(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+    """`exp` of many elements that a thread has of a row less its maximum, where they are bf16, written in two branches.
+
+    Each thread decides for itself. None for any other exp, and nothing is written.
+    """
+    shifted = op.operands[0].owner
+    if emitter.exponential != EXACT or op not in emitter.exp_bounds or not isinstance(shifted, SpecOp):
+        return None
+    source, maxima = emitter.tiles[shifted.operands[0]], set(emitter.registers_of(shifted.operands[1]))
+    narrow = source.narrow if source.dtype is f32 else None
+    if narrow is None or narrow[0] is not bf16 or len(narrow[1]) < MANY or len(narrow[1]) % 2 or len(maxima) > 1:
+        return None
+    f, parts = emitter.f, emitter.registers_of(op.operands[0])
+    smallest = minmax(f, "min", f32, narrow[1], narrow)
+    return f.if_(
+        f.fcmp("oge", f.op("fsub", smallest, maxima.pop()), f.const("float", ORDINARY)),
+        lambda: [compute(f, "exp", [part], f32, promise=NORMAL) for part in parts],
+        lambda: [compute(f, "exp", [part], f32, promise=NONPOSITIVE) for part in parts],
+    )
 
 
 # Where kernels use approximations, how far those are off, and how they are forbidden.

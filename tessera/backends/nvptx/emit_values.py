@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
-from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_short
-from tessera.backends.nvptx.near_maximum import compute_exp_near_maximum
+from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_exp_near_maximum, compute_short
 from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value
