@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import GuardError, ShapeError
+from tessera.diagnostics.codes import DTypeError, GuardError, ShapeError
 from tessera.ir.graph.ops.ragged import ragged_dot_reference, ragged_outer_reference
 from tessera.types import dtype as dt
 from tests.graph.eager import reference
@@ -64,6 +64,21 @@ def test_no_groups_are_refused() -> None:
         free(x, w[:0], np.zeros(0, np.int64))
     with pytest.raises(ShapeError, match="needs a group"):
         ts.jit(ts.ops.ragged_dot)(x, w[:0], np.zeros(0, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        (np.array([1.0, 2.0, 3.0, 4.0]), DTypeError, "takes integers as `group_sizes`, got f64"),
+        (np.array([True] * 4), DTypeError, "got bool"),
+        (np.array([[1, 2, 3, 4]]), ShapeError, r"got \[1, 4\] and \[4, 16, 7\]"),
+        (np.array([1, 2, 3]), ShapeError, r"got \[3\] and \[4, 16, 7\]"),
+    ],
+    ids=["floats", "bools", "a matrix", "too few"],
+)
+def test_sizes_that_are_none_are_refused(sizes: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ts.ops.ragged_dot(*draw(), sizes)
 
 
 def test_two_dtypes_are_promoted() -> None:

@@ -26,7 +26,7 @@ from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import FORMATS, DType, bool_, f32, i32, i64, parse_dtype
 from tessera.types.promotion import promote_all
-from tessera.types.shape import is_refuted
+from tessera.types.shape import is_refuted, text
 
 # Functions that narrow explicitly: rounding to a format, quantizing by scales, blocks.
 
@@ -238,12 +238,15 @@ def ragged_dot(x: Any, w: Any, group_sizes: Any) -> Any:
     """
     check_tensors(x, w)
     sizes = as_tensor(group_sizes)
-    if rank_of(sizes) != 1 or not dtype_of(sizes).is_integer:
+    if not dtype_of(sizes).is_integer:
+        raise DTypeError(f"`ragged_dot` takes integers as `group_sizes`, got {dtype_of(sizes)}", fix="count the rows")
+    groups = shape_dims(sizes)[0] if rank_of(sizes) == 1 else None
+    if groups is None or (rank_of(w) and is_refuted(groups, shape_dims(w)[0])):
         raise ShapeError(
-            f"`ragged_dot` takes a row of integers as `group_sizes`, got {dtype_of(sizes)} of rank {rank_of(sizes)}",
-            fix="give one size for each matrix of `w`",
+            f"`ragged_dot` takes one of `group_sizes` for each matrix of `w`, got {text(shape_dims(sizes))} and "
+            f"{text(shape_dims(w))}",
+            fix="give a row of sizes, as many as there are matrices; a size may be 0",
         )
-    (groups,) = shape_dims(sizes)
     here, other = (apply("iota", (), {"shape": (groups + 1, groups), "axis": at, "dtype": i64}) for at in (0, 1))
     counts = apply("maximum", (cast(sizes, i64), as_tensor(0, i64)), {})
     offsets = total_of(where(other < here, counts, as_tensor(0, i64)), axis=1)
