@@ -37,12 +37,12 @@ def main() -> None:
 
 def describe(error: Exception) -> dict[str, Any]:
     """An error as what can be sent: itself where it can, what it says, and where it was raised."""
-    said = error.message if isinstance(error, TesseraError) else f"{type(error).__name__}: {error}"
+    reason = error.message if isinstance(error, TesseraError) else f"{type(error).__name__}: {error}"
     try:
         pickle.loads(pickle.dumps(error))
     except Exception as refused:
-        return {"error": None, "said": said, "trace": f"{traceback.format_exc()}\n(not sent itself: {refused})"}
-    return {"error": error, "said": said, "trace": traceback.format_exc()}
+        return {"error": None, "reason": reason, "trace": f"{traceback.format_exc()}\n(not sent itself: {refused})"}
+    return {"error": error, "reason": reason, "trace": traceback.format_exc()}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tessera.data.datasets import Dataset, Key, hash_numbers, shuffled
+from tessera.data.datasets import Dataset, Key, hash_numbers, shuffle_indices
 from tessera.diagnostics.codes import DataLoaderError
 from tessera.frontend.pytree import flatten, leaf_paths, unflatten
 from tessera.types.frozen import frozen
@@ -41,7 +41,7 @@ class BatchPlan:
             return wanted.tolist()
         # Another permutation at each epoch.
         low, high = hash_numbers(np.array([2 * epoch, 2 * epoch + 1]), self.key).tolist()
-        return shuffled(wanted, items, (low, high)).tolist()
+        return shuffle_indices(wanted, items, (low, high)).tolist()
 
     def make(self, epoch: int, batch: int) -> Any:
         """A batch: what the dataset's own `take` gives, or its items joined."""

@@ -63,14 +63,14 @@ def hash_numbers(numbers: Array, key: Key, salt: int = 0) -> Array:
     return mixed
 
 
-def shuffled(indices: Array, count: int, key: Key) -> Array:
+def shuffle_indices(indices: Array, count: int, key: Key) -> Array:
     """Where a random permutation of `count` numbers takes some of them.
 
     Up to a million are sorted by their hashes, once. Beyond that, only those that are asked for are computed: a Feistel
     network permutes the numbers of an even number of bits, whatever its function; one that comes out beyond `count`
     goes through it again until it does not, which permutes those below.
 
-    >>> sorted(shuffled(np.arange(5), 5, (1, 2)).tolist())
+    >>> sorted(shuffle_indices(np.arange(5), 5, (1, 2)).tolist())
     [0, 1, 2, 3, 4]
     """
     return _sorted_order(count, key)[indices] if count <= _SORTED else network_order(indices, count, key)
@@ -141,7 +141,7 @@ class Windows:
 
     def take(self, indices: Sequence[int]) -> tuple[Array, Array]:
         """A batch: inputs and targets [batch, length]."""
-        return _cut(self.tokens, _checked(indices, len(self)) * self.stride, self.length)
+        return _cut(self.tokens, _check_indices(indices, len(self)) * self.stride, self.length)
 
 
 @guard_class
@@ -172,7 +172,7 @@ class RandomWindows:
     def take(self, indices: Sequence[int]) -> tuple[Array, Array]:
         """A batch: inputs and targets [batch, length]."""
         # Some positions are likelier than others by less than one part in 2^64 / len(tokens).
-        drawn = hash_numbers(_checked(indices, self.count), self.key) % np.uint64(len(self.tokens) - self.length)
+        drawn = hash_numbers(_check_indices(indices, self.count), self.key) % np.uint64(len(self.tokens) - self.length)
         return _cut(self.tokens, drawn.astype(np.int64), self.length)
 
 
@@ -180,7 +180,7 @@ def _sequence(tokens: Any) -> Any:
     return tokens if hasattr(tokens, "array") else np.asarray(tokens)
 
 
-def _checked(indices: Sequence[int], count: int) -> Array:
+def _check_indices(indices: Sequence[int], count: int) -> Array:
     found = np.asarray(indices, np.int64)
     wrong = found[(found < 0) | (found >= count)]
     if wrong.size:

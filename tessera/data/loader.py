@@ -123,8 +123,8 @@ class Loader:
         return self._iterate(self._loops)
 
     def _iterate(self, loop: int) -> Iterator[Any]:
-        ahead = self._ahead() if self._size else self._here()
-        for epoch, number, batch in ahead:
+        made = self._prefetch_batches() if self._size else self._make_batches()
+        for epoch, number, batch in made:
             if loop != self._loops:
                 raise DataLoaderError(
                     "a loop over this loader continues after another one has begun, or `restore` was called",
@@ -143,18 +143,18 @@ class Loader:
             if not self.repeat:
                 return
 
-    def _here(self) -> Iterator[tuple[int, int, Any]]:
+    def _make_batches(self) -> Iterator[tuple[int, int, Any]]:
         for epoch, number in self._positions():
             try:
                 batch = self.plan.make(epoch, number)
             except DataLoaderError:
                 raise
             except Exception as error:
-                said = error.message if isinstance(error, TesseraError) else f"{type(error).__name__}: {error}"
-                raise _failure(epoch, number, self.plan.indices(epoch, number), said) from error
+                reason = error.message if isinstance(error, TesseraError) else f"{type(error).__name__}: {error}"
+                raise _failure(epoch, number, self.plan.indices(epoch, number), reason) from error
             yield epoch, number, batch
 
-    def _ahead(self) -> Iterator[tuple[int, int, Any]]:
+    def _prefetch_batches(self) -> Iterator[tuple[int, int, Any]]:
         """Batches in order; worker `n` makes every `workers`-th, so that each one's answers come in order too."""
         workers, pending = self._start(), deque[tuple[_Worker, int, int]]()
         for at, (epoch, number) in enumerate(self._positions()):
@@ -182,7 +182,7 @@ class Loader:
         if isinstance(answer["error"], DataLoaderError):
             raise answer["error"]
         indices, cause = self.plan.indices(epoch, number), answer["error"]
-        raise _failure(epoch, number, indices, answer["said"], answer["trace"]) from cause
+        raise _failure(epoch, number, indices, answer["reason"], answer["trace"]) from cause
 
     def _start(self) -> list[_Worker]:
         """The workers, with nothing left to say of loops before this one."""
@@ -213,10 +213,10 @@ class Loader:
         return f"Loader({type(self.plan.dataset).__name__}, {self.plan.size} items a batch, at {where})"
 
 
-def _failure(epoch: int, number: int, indices: list[int], said: str, trace: str = "") -> DataLoaderError:
+def _failure(epoch: int, number: int, indices: list[int], reason: str, trace: str = "") -> DataLoaderError:
     shown = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
     return DataLoaderError(
-        f"batch {number} of epoch {epoch} cannot be made: {said}",
+        f"batch {number} of epoch {epoch} cannot be made: {reason}",
         notes=(f"its items are {shown}", *([f"in a worker process: {trace.strip()}"] if trace else [])),
         fix="see what the dataset does with these items: `dataset[index]`",
     )

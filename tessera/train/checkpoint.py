@@ -85,10 +85,10 @@ def save(path: str | os.PathLike[str], tree: Any, notes: Mapping[str, Any] | Non
     >>> ts.train.restore(path, {"layers": [ts.zeros((2,)), ts.zeros((3,))]})
     {'layers': [Tensor([2] f32, [1, 1]), Tensor([3] f32, [0, 0, 0])]}
     """
-    Snapshot.of(tree).write(os.fspath(path), _checked(notes or {}))
+    Snapshot.of(tree).write(os.fspath(path), _check_notes(notes or {}))
 
 
-def _checked(notes: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_notes(notes: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         json.dumps(dict(notes))
     except (TypeError, ValueError) as error:

@@ -63,11 +63,11 @@ class Checkpointer:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._pending: Future[None] | None = None
         os.makedirs(self.folder, exist_ok=True)
-        for name in self._replaced():
+        for name in self._find_replaced():
             recover_folder(os.path.join(self.folder, name))
         remove_leftovers(self.folder)
 
-    def _replaced(self) -> set[str]:
+    def _find_replaced(self) -> set[str]:
         """Checkpoints that a process was replacing when it was stopped."""
         found = (re.fullmatch(rf"\.old-\d+-[0-9a-f]+-({_NAME.pattern})", name) for name in os.listdir(self.folder))
         return {match[1] for match in found if match is not None}

@@ -31,7 +31,7 @@ class State:
 
     A tree: `ts.jit(step, donate={"state"})` updates all of it in place. `step` is an i64 scalar, not a Python number,
     which would be another program at each step. `average` is that of an `optim.ema`, if there is one, `extra` whatever
-    else a step of your own carries, as running means. The key never changes: a step folds its number into it.
+    else a step of your own carries, as running means. The key never changes: a step derives its own of it.
 
     >>> optimizer = ts.optim.sgd(0.1)
     >>> state = ts.train.State.init({"w": ts.ones((2,))}, optimizer, key=7)

@@ -32,7 +32,7 @@ def make_step(
     """A training step, `state, metrics = step(state, batch)`: forward, backward and update in one compiled program.
 
     `loss(params, batch)` gives a scalar; with `has_aux` a pair of it and a dict of more scalars to report. One that has
-    a parameter `key` gets a key of its own at each step, folded from that of the state. Metrics are `loss`, those, and
+    a parameter `key` gets a key of its own at each step, derived from that of the state. Metrics are `loss`, those, and
     with `grad_norm` the norm of all gradients. `average` is an `optim.ema` that `State.init` was given too. With an
     `optim.with_loss_scale`, the loss is scaled and the metrics are not. The state is donated: continue with the one
     that comes back. Further keywords are those of `jit`: `policy=ts.Training()`, `backend="cuda"`.
@@ -105,7 +105,7 @@ def _with_metrics(found: Any) -> tuple[Any, Mapping[str, Any]]:
 
 
 @lru_cache(maxsize=32)
-def _compiled(metric: Callable[..., Any]) -> Jit:
+def _compile(metric: Callable[..., Any]) -> Jit:
     return metric if isinstance(metric, Jit) else jit(metric)
 
 
@@ -122,7 +122,7 @@ def evaluate(
     {'loss': 6.0}
     """
     check_callables("evaluate", metric=metric)
-    run, total, sums = _compiled(metric), 0, dict[str, float]()
+    run, total, sums = _compile(metric), 0, dict[str, float]()
     for batch in islice(iter(batches), steps):
         found = run(params, batch)
         values: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {"loss": found}

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.data.datasets import network_order, shuffled
+from tessera.data.datasets import network_order, shuffle_indices
 from tessera.diagnostics.codes import ArgumentError, DataLoaderError
 from tests.data.items import Ending, Failing, Squares, Uneven, joined
 
@@ -24,11 +24,11 @@ ROOT = Path(__file__).parents[2]
 
 @given(count=st.integers(2, 3000), seed=st.integers(0, (1 << 64) - 1))
 def test_a_shuffled_order_has_every_number_once(count: int, seed: int) -> None:
-    for order in (shuffled, network_order):
+    for order in (shuffle_indices, network_order):
         assert sorted(order(np.arange(count), count, (seed, 1)).tolist()) == list(range(count))
 
 
-@pytest.mark.parametrize("order", [shuffled, network_order])
+@pytest.mark.parametrize("order", [shuffle_indices, network_order])
 def test_shuffled_orders_look_random(order: Any) -> None:
     """Ranges of numbers come to ranges of positions equally often: chi-squared within five deviations of its mean."""
     count, parts = 20_000, 20
