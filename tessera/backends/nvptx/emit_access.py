@@ -223,7 +223,8 @@ def _load_strided(access: Access, strided: Strided) -> Tile:
     found: list[Value] = []
     for register in range(0, access.layout.registers, vector):
         here = access.here(register)
-        names = sorted({*strided.start.symbols, *op.axes, *(name for dim in op.bounds for name in dim.symbols)})
+        guards = (*op.bounds, *op.windows)
+        names = sorted({*strided.start.symbols, *op.axes, *(name for dim in guards for name in dim.symbols)})
         at = tuple((name, str(here[name])) for name in names if name in here)
         for neighbour in range(vector):
             number, inside = strided.position(neighbour)
