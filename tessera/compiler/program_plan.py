@@ -200,7 +200,7 @@ class _Reader:
 
     def _buffers(self, results: Sequence[str]) -> Iterator[PlannedTensor]:
         """What the program allocates: results first, then temporaries as they come."""
-        names = self._written()
+        names = self._name_buffers()
         for op in self.ops:
             if isinstance(op, AllocOp) and op.output >= 0:
                 name = results[op.output] if op.output < len(results) else f"result {op.output}"
@@ -219,7 +219,7 @@ class _Reader:
         size = type.data.bytes
         return PlannedTensor(name, kind, tuple(type.shape), type.dtype.name, size, start, end, offset, where)
 
-    def _written(self) -> dict[SSAValue, tuple[str, str]]:
+    def _name_buffers(self) -> dict[SSAValue, tuple[str, str]]:
         """Of each buffer, what the first op that takes it writes there, and from which line that is."""
         found: dict[SSAValue, tuple[str, str]] = {}
         for op in self.ops:
@@ -297,7 +297,7 @@ class _Matcher:
     """Walks a plan beside the kernels that ran."""
 
     def __init__(self, kernels: Sequence[str], known: set[str], sizes: Mapping[str, int]) -> None:
-        self.kernels, self.known, self.sizes = [_called(kernel, known) for kernel in kernels], known, sizes
+        self.kernels, self.known, self.sizes = [_name_called(kernel, known) for kernel in kernels], known, sizes
         self.found: list[KernelCall | None] = [None] * len(kernels)
         self.at = 0
 
@@ -349,7 +349,7 @@ class _Matcher:
         return dim.evaluate(self.sizes) if dim is not None and set(dim.symbols) <= set(self.sizes) else None
 
 
-def _called(kernel: str, known: set[str]) -> str:
+def _name_called(kernel: str, known: set[str]) -> str:
     """The kernel that a program calls, of which this is a form; nothing for one of another program."""
     if kernel in known:
         return kernel

@@ -76,14 +76,14 @@ class MemoryTimeline:
     def peak_step(self) -> int:
         """The step at which most bytes of the workspace are in use."""
         steps = sorted({one.first_step for one in self.temporaries})
-        return max(steps, key=self.used, default=0)
+        return max(steps, key=self.use_at, default=0)
 
     def live(self, step: int) -> list[MemoryTensor]:
         """The tensors that are there at a step, the largest first."""
         found = [one for one in self.tensors if one.first_step <= step <= one.last_step]
         return sorted(found, key=lambda one: (-one.bytes, one.name))
 
-    def used(self, step: int) -> int:
+    def use_at(self, step: int) -> int:
         """Bytes of temporaries at a step."""
         return sum(one.reserved for one in self.temporaries if one.first_step <= step <= one.last_step)
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera.compiler.program_plan import KernelCall, ProgramPlan
-from tessera.profile import stacks, trace
+from tessera.profile import trace
 from tessera.profile.memory import MemoryTimeline, memory_of
 from tessera.profile.roofline import GroupTimes, RooflineRow, roofline_rows, to_csv
 from tessera.types.frozen import frozen
@@ -90,7 +90,7 @@ class Profile:
     tape: Tape
     options: Options
     missed: int = 0
-    """Kernels that ran and that the timeline had no room for."""
+    """Kernels that ran and that the timeline could not hold."""
 
     @cached_property
     def kernels(self) -> tuple[KernelEvent, ...]:
@@ -129,14 +129,14 @@ class Profile:
         return trace.trace_of(self)
 
     @property
-    def folded(self) -> str:
-        """Folded stacks, a line for each with its nanoseconds: function, source line, kernel; or the host's time."""
-        return stacks.folded(self)
+    def stacks(self) -> str:
+        """Collapsed stacks, a line for each with its nanoseconds: function, source line, kernel; or the host's time."""
+        return trace.collapse_stacks(self)
 
     @property
     def flame_graph(self) -> str:
-        """The folded stacks as an SVG."""
-        return stacks.flame_graph(stacks.read_folded(self.folded), f"{self.name}: {format_time(self.duration)}")
+        """The stacks as an SVG."""
+        return trace.flame_graph(trace.read_stacks(self.stacks), f"{self.name}: {format_time(self.duration)}")
 
     @property
     def roofline_csv(self) -> str:
@@ -159,7 +159,7 @@ class Profile:
             "trace.json": trace.to_json(self.trace),
             "memory.json": self.memory.to_json(),
             "roofline.csv": self.roofline_csv,
-            "stacks.folded": self.folded,
+            "stacks.txt": self.stacks,
             "flame.svg": self.flame_graph,
         }
         for name, text in texts.items():

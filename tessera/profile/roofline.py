@@ -80,7 +80,7 @@ class RooflineRow:
 
 @frozen
 class GroupTimes:
-    """What a call spent on one fusion group: how often it ran, nanoseconds in all, and the line that it is from."""
+    """The time of a call in one fusion group: how often it ran, nanoseconds in all, and the line that it is from."""
 
     runs: int
     time: float

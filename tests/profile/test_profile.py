@@ -23,8 +23,7 @@ from tessera.profile.charts import Axis
 from tessera.profile.memory import UNUSED, MemoryTimeline
 from tessera.profile.result import Profile
 from tessera.profile.roofline import COLUMNS
-from tessera.profile.stacks import read_folded
-from tessera.profile.trace import slices_in
+from tessera.profile.trace import read_stacks, slices_in
 
 F32 = np.float32
 
@@ -87,7 +86,7 @@ def check_memory(memory: MemoryTimeline) -> None:
             end = offset + size
         assert end == memory.workspace
         used = sum(size for _, size, name in memory.attribute(at) if name != UNUSED)
-        assert used == memory.used(at)
+        assert used == memory.use_at(at)
 
 
 def test_the_peak_is_the_planners_and_every_byte_has_a_name(found: Profile) -> None:
@@ -157,8 +156,8 @@ def sources_of(profile: Profile, kernel: str) -> tuple[Any, ...]:
     return call.sources
 
 
-def test_folded_stacks_hold_all_of_the_time(found: Profile) -> None:
-    root = read_folded(found.folded)
+def test_stacks_hold_all_of_the_time(found: Profile) -> None:
+    root = read_stacks(found.stacks)
     (whole,) = root.children.values()
     assert whole.time == found.duration
     assert {"forward", "backward", "host (dispatch and gaps)"} == set(whole.children)
@@ -176,7 +175,7 @@ def test_printed_it_is_a_table_of_the_longest_kernels(found: Profile) -> None:
 
 def test_saved_it_is_a_folder_of_files(found: Profile, tmp_path: Path) -> None:
     report = found.save(tmp_path / "a" / "b")
-    names = ["flame.svg", "memory.json", "report.html", "roofline.csv", "stacks.folded", "trace.json"]
+    names = ["flame.svg", "memory.json", "report.html", "roofline.csv", "stacks.txt", "trace.json"]
     assert sorted(file.name for file in report.parent.iterdir()) == names
     assert json.loads((report.parent / "trace.json").read_text())["otherData"]["function"] == "step"
 
