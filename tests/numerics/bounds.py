@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
 from tessera.ir.base.spec import OpSpec
+from tessera.ir.graph.ops.attention import causal_mask
 from tessera.ir.graph.ops.einsum import parse_equation
 from tessera.ir.graph.ops.random import random_bits, split_words
 from tessera.types.dtype import DType
@@ -216,6 +217,79 @@ def _score(asked: Asked) -> Array | None:
     return score
 
 
+class _Scores:
+    """Scores of attention, in f64 and a head of keys for each of queries: shares of rows, and their relative errors."""
+
+    def __init__(self, asked: Asked, masks: Sequence[Array], lse: Array | None) -> None:
+        self.asked, (q, k, v) = asked, (one.astype(np.float64) for one in asked.arrays[:3])
+        self.group = q.shape[1] // max(k.shape[1], 1)
+        self.q, self.k, self.v = np.abs(q), *(np.abs(np.repeat(one, self.group, axis=1)) for one in (k, v))
+        self.scale = abs(asked.attributes["scale"] or 1.0 / np.sqrt(max(q.shape[3], 1)))
+        added = causal_mask(q.shape[2], k.shape[2]) if asked.attributes["causal"] else np.zeros(())
+        for mask in masks:
+            added = added + mask.astype(np.float64)
+        sign = np.sign(asked.attributes["scale"] or 1.0)
+        scores = sign * self.scale * q @ np.swapaxes(np.repeat(k, self.group, axis=1), 2, 3) + added
+        top = scores.max(-1, keepdims=True, initial=-np.inf)
+        top = np.where(top == -np.inf, 0.0, top)
+        total = np.exp(scores - top).sum(-1, keepdims=True)
+        base = (
+            top + np.log(np.where(total == 0, 1.0, total)) if lse is None else lse.astype(np.float64)[..., np.newaxis]
+        )
+        self.shares = np.exp(scores - base)
+        reach = self.scale * (self.q @ np.swapaxes(self.k, 2, 3)) * (q.shape[3] + 8)
+        finite = np.where(np.isfinite(added), np.abs(added), 0.0) + np.abs(base)
+        keys = 0 if lse is not None else k.shape[2]
+        if lse is None:
+            reach = reach + reach.max(-1, keepdims=True, initial=0.0)
+        self.relative = asked.eps * asked.sides * (reach + 4 * finite + keys + 2 * EXP + 16)
+
+    def join(self, x: Array) -> Array:
+        """The sum over heads that share one."""
+        return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(2)
+
+
+def _attention_backward(asked: Asked) -> Array:
+    """An error of a score is a relative one of its share; then chains over a head, over rows and over heads."""
+    cotangent, _, delta = (np.abs(one.astype(np.float64)) for one in asked.arrays[3:6])
+    if not asked.exact.size:
+        return np.zeros(asked.exact.shape)
+    with np.errstate(all="ignore"):
+        of = _Scores(asked, asked.arrays[6:], asked.arrays[4])
+        length = of.k.shape[2] if asked.place == 0 else of.q.shape[2] * of.group
+        relative = of.relative + asked.eps * asked.sides * (length + 8)
+        if asked.place == 2:
+            return of.join(np.swapaxes(of.shares * relative, 2, 3) @ cotangent)
+        reach = cotangent @ np.swapaxes(of.v, 2, 3) + delta[..., np.newaxis]
+        change = of.scale * of.shares * reach * (relative + asked.eps * asked.sides * of.v.shape[3])
+        return change @ of.k if asked.place == 0 else of.join(np.swapaxes(change, 2, 3) @ of.q)
+
+
+def _attention_tangent(asked: Asked) -> Array:
+    """As of attention, with changes of scores beside shares."""
+    by = asked.attributes["by"]
+    first = len(asked.arrays) - len(by)
+    given = {at: np.abs(one.astype(np.float64)) for at, one in zip(by, asked.arrays[first:], strict=True)}
+    if not asked.exact.size:
+        return np.zeros(asked.exact.shape)
+    with np.errstate(all="ignore"):
+        of = _Scores(asked, asked.arrays[5:first], None)
+        reach = np.zeros(of.shares.shape)
+        if 0 in given:
+            reach = reach + of.scale * given[0] @ np.swapaxes(of.k, 2, 3)
+        if 1 in given:
+            reach = reach + of.scale * of.q @ np.swapaxes(np.repeat(given[1], of.group, axis=1), 2, 3)
+        reach = reach + given.get(3, np.zeros(()))
+        steps_of = asked.eps * asked.sides * (of.q.shape[3] + of.k.shape[2] + 16)
+        error = 2 * of.relative + steps_of
+        weighted = of.shares * error * reach
+        mean = weighted.sum(-1, keepdims=True)
+        if asked.place == 1:
+            return mean[..., 0]
+        made = (weighted + of.shares * mean + of.shares * error * (of.shares * reach).sum(-1, keepdims=True)) @ of.v
+        return made + (of.shares * error) @ np.repeat(given[2], of.group, axis=1) if 2 in given else made
+
+
 def _cross_entropy(asked: Asked) -> Array:
     logits = asked.arrays[0].astype(np.float64)
     length = logits.shape[-1]
@@ -289,6 +363,8 @@ BOUNDS: dict[str, Bound] = {
     **dict.fromkeys(("cached_attention", "attention_with_lse"), _attention),
     "attention_parts": _parts,
     "attention_join": _join,
+    "attention_tangent": _attention_tangent,
+    "attention_backward": _attention_backward,
     "cross_entropy": _cross_entropy,
     "matmul": _chain(lambda asked: asked.arrays[0].shape[-1]),
     **dict.fromkeys(("ragged_dot", "ragged_blocks"), _chain(lambda asked: asked.arrays[0].shape[-1])),

@@ -105,6 +105,8 @@ FAMILIES: dict[str, Forms] = {
     **dict.fromkeys(("attention", "attention_with_lse"), composite.attention),
     "attention_parts": composite.attention_parts,
     "attention_join": composite.attention_join,
+    "attention_backward": composite.attention_backward,
+    "attention_tangent": composite.attention_tangent,
     "join_segments": composite.join_segments,
     "cached_attention": composite.cached_attention,
     "split_qkv": composite.split_qkv,

@@ -6,6 +6,7 @@ import inspect
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -244,7 +245,7 @@ def free_program(spec: OpSpec, dtype: DType, form: Form) -> Jit:
     def apply(*operands: Any) -> Any:
         return _applied(spec, dtype, form, operands, {})
 
-    return _annotated(spec, unwatched(apply), zip("abcde", _annotations(dtype, form, ""), strict=False))
+    return _annotated(spec, unwatched(apply), zip(ascii_lowercase, _annotations(dtype, form, ""), strict=False))
 
 
 def joint_program(spec: OpSpec, dtype: DType, forms: Sequence[Form]) -> Jit:
@@ -261,7 +262,7 @@ def joint_program(spec: OpSpec, dtype: DType, forms: Sequence[Form]) -> Jit:
     named_annotations = [
         (f"{letter}{number}", annotation)
         for number, form in enumerate(forms)
-        for letter, annotation in zip("abcde", _annotations(dtype, form, str(number)), strict=False)
+        for letter, annotation in zip(ascii_lowercase, _annotations(dtype, form, str(number)), strict=False)
     ]
     return _annotated(spec, unwatched(apply), named_annotations)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -242,6 +243,36 @@ def attention(spec: OpSpec, dtype: DType) -> list[Form]:
         forms.append(Form("whole", (q, k, k), HEADS, constantly(scale=0.5)))
         forms.append(Form("shared", (q, shared, shared), HEADS[::2], constantly(causal=True)))
         forms.append(Form("masked", (q, shared, shared, mask), HEADS[::2]))
+    return forms
+
+
+def attention_backward(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Causal in every dtype; whole, shared heads and masks in one."""
+    q, rows = Operand(("B", 2, "S", "D")), ("B", 2, "S")
+
+    def sums(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+        """Log-sum-exps of so many scores that shares are below one."""
+        return rng.uniform(4.0, 6.0, shape).astype(numpy_dtype(dtype))
+
+    forms: list[Form] = []
+    for form in attention(spec, dtype):
+        k, masks = form.operands[1], form.operands[3:]
+        forms.append(replace(form, operands=(q, k, k, q, Operand(rows, values=sums), Operand(rows), *masks)))
+    return forms
+
+
+def attention_tangent(spec: OpSpec, dtype: DType) -> list[Form]:
+    """The same, by queries, keys and values."""
+    q, rows = Operand(("B", 2, "S", "D")), Operand(("B", 2, "S"), values=_positive)
+    forms: list[Form] = []
+    for form in attention(spec, dtype):
+        k, masks = form.operands[1], form.operands[3:]
+        given = (q, k, k, q, rows, *masks, q, k, k)
+
+        def attributes(dims: Mapping[str, Dim], own: DType, form: Form = form) -> Mapping[str, Any]:
+            return {**form.attributes(dims, own), "by": (0, 1, 2)}
+
+        forms.append(replace(form, operands=given, attributes=attributes))
     return forms
 
 

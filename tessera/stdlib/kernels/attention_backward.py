@@ -18,17 +18,19 @@ from functools import partial
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import TileBuilder, TileRegion
-from tessera.stdlib.kernels.attention import bounds_of
+from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
+from tessera.stdlib.kernels.attention import NARROW_HEAD, bounds_of, is_narrow
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, bool_, f64
 from tessera.types.frozen import frozen
 
-BLOCKS = ((128, 128), (128, 256), (64, 256), (64, 128), (64, 64), (256, 128))
+BLOCKS = ((128, 128), (256, 128), (64, 128), (64, 64))
 """Candidates for the rows and the columns of a block of scores; they change only the speed."""
 THREAD_BLOCKS = ((32, 32), (32, 64), (64, 32), (64, 64))
 """The same for GPU kernels without tensor cores, whose threads hold all scores of a block."""
+NARROW_BLOCKS = ((128, 64), (64, 64), (64, 128), (128, 128))
+"""The same on tensor cores: two warpgroups have a part of the rows each."""
 _WHOLE = 256
 """A head up to this size is one tile; a larger or dynamic one is processed in parts."""
 _PART = 64
@@ -102,12 +104,15 @@ class BackwardPass:
 
     @property
     def _candidates(self) -> tuple[tuple[int, int], ...]:
-        return THREAD_BLOCKS if self.is_by_threads else BLOCKS
+        # Of causal blocks those on the diagonal are half hidden: small ones have less of it.
+        return THREAD_BLOCKS if self.is_by_threads else BLOCKS[::-1] if self.is_causal else BLOCKS
 
     def _in_tiles(self, name: str, size: Dim) -> Axis:
-        is_whole = size.value is not None and is_whole_head(self.call, size)
         part = _THREAD_PART if self.is_by_threads else _PART
-        return Axis(name, size, size.value if is_whole and size.value else part)
+        return Axis(name, size, size.value if size.value and is_whole_head(self.call, size) else part)
+
+    _reads_seen = True
+    """Whether keys that no query of the block sees are not read; tensor cores take whole blocks."""
 
     # Grid and indices.
 
@@ -181,10 +186,9 @@ class BackwardPass:
         wide = b.elementwise("mul", scale, b.full(_LOG2E, (), f64))
         return b.cast(wide, self.dtype), b.cast(scale, self.dtype)
 
-    def _times(self, tile: SSAValue, factor: float | SSAValue, sizes: tuple[int, ...]) -> SSAValue:
+    def _spread(self, number: float | SSAValue, sizes: tuple[int, ...]) -> SSAValue:
         b = self.b
-        by = b.broadcast(factor, sizes, ()) if isinstance(factor, SSAValue) else b.full(factor, sizes, self.dtype)
-        return b.elementwise("mul", tile, by)
+        return b.broadcast(number, sizes, ()) if isinstance(number, SSAValue) else b.full(number, sizes, self.dtype)
 
     # The kernel.
 
@@ -251,16 +255,19 @@ class BackwardPass:
 
     def _load_own(self, at: int, d: SSAValue) -> SSAValue:
         """A block of the program's rows; those that are multiplied for scores are scaled."""
-        b, factor = self.b, self.own[at]
-        region = self._region(self.rows, factor.axis, **{factor.axis.name: d})
+        b, tile = self.b, self._load_rows(self.own[at], d)
+        sizes = (self.rows.tile, self.own[at].axis.tile)
+        return tile if at else b.elementwise("mul", tile, self._spread(self.factor, sizes))
+
+    def _load_rows(self, factor: Factor, d: SSAValue) -> SSAValue:
+        b, region = self.b, self._region(self.rows, factor.axis, **{factor.axis.name: d})
         where = self.call.at(factor.number, self._index(factor))
-        tile = b.cast(b.load(self.call.input(b, factor.number), where, region), self.dtype)
-        return tile if at else self._times(tile, self.factor, region.sizes)
+        return b.cast(b.load(self.call.input(b, factor.number), where, region), self.dtype)
 
     def _load_other(self, factor: Factor, at: dict[str, SSAValue]) -> SSAValue:
-        """A block of columns; keys that no query of the block sees are not read."""
+        """A block of columns."""
         b, region = self.b, self._region(self.columns, factor.axis, **at)
-        if self.is_causal and not self.is_by_keys:
+        if self._reads_seen and self.is_causal and not self.is_by_keys:
             region = region.along(region.axes, region.sizes, {**region.bounds, "_j": self._limits[1]})
         where = self.call.at(factor.number, self._index(factor))
         return b.cast(b.load(self.call.input(b, factor.number), where, region), self.dtype)
@@ -333,10 +340,45 @@ class BackwardPass:
         b, axis = self.b, factor.axis
         region = self._region(self.rows, axis, **{axis.name: self.column})
         if number != VALUE:
-            total = self._times(total, self.scale, region.sizes)
+            total = b.elementwise("mul", total, self._spread(self.scale, region.sizes))
         made = b.cast(total, self.call.results[number].dtype)
         head = "_g" if self.is_by_keys else "_h"
         b.store(made, self.call.output(b, number), [Dim.symbol("_b"), Dim.symbol(head), self.rows.at, axis.at], region)
+
+
+class NarrowBackward(BackwardPass):
+    """The same on tensor cores, for 2-byte floats.
+
+    Rows are multiplied unscaled and scores scaled afterwards; weights and gradients of scores are rounded to the dtype
+    of the operands before the dots with them.
+    """
+
+    _reads_seen = False
+
+    @property
+    def is_by_threads(self) -> bool:
+        return False
+
+    @property
+    def _candidates(self) -> tuple[tuple[int, int], ...]:
+        # Of wide heads shared memory holds two blocks of 64 rows, and two of 64 columns twice.
+        is_wide = (self.call.operands[QUERY].shape[3].value or 0) > NARROW_HEAD
+        return ((64, 64),) if is_wide else NARROW_BLOCKS
+
+    def _load_own(self, at: int, d: SSAValue) -> SSAValue:
+        return self._load_rows(self.own[at], d)
+
+    def _weigh(self, scores: SSAValue, lse: SSAValue, at: dict[str, SSAValue]) -> SSAValue:
+        b, region = self.b, self._region(self.rows, self.columns, **at)
+        lowered = self._across(b.elementwise("mul", lse, b.full(-_LOG2E, tile_type(lse).shape, self.dtype)))
+        factor = self._spread(self.factor, region.sizes)
+        if len(self.call.operands) > MASK:
+            scores = self._mask(b.elementwise("mul", scores, factor), region)
+            return b.elementwise("exp2", b.elementwise("add", scores, lowered))
+        return b.elementwise("exp2", b.elementwise("fma", self._mask(scores, region), factor, lowered))
+
+    def _left(self, tile: SSAValue) -> SSAValue:
+        return self.b.cast(self.b.cast(tile, self.call.operands[QUERY].dtype), self.dtype)
 
 
 def _mask_index(call: Call, number: int) -> list[Dim]:
@@ -346,25 +388,40 @@ def _mask_index(call: Call, number: int) -> list[Dim]:
     return [Dim.constant(0) if dim.value == 1 else Dim.symbol(name) for name, dim in zip(names, shape, strict=True)]
 
 
+def has_tensor_cores(call: Call) -> bool:
+    """Whether the call runs on tensor cores."""
+    return is_narrow(call) and call.operands[COTANGENT].dtype is call.operands[QUERY].dtype
+
+
 def is_whole_head(call: Call, size: Dim) -> bool:
     """Whether a head is one tile."""
     known = size.value
     if known is None or known > _WHOLE:
         return False
-    return call.lanes != 32 or known <= _PART
+    return call.lanes != 32 or has_tensor_cores(call) or known <= _PART
+
+
+def _are_together(call: Call) -> bool:
+    """Whether one kernel gives the gradients of keys and of values.
+
+    Of heads in parts, and where registers do not hold both, each has a kernel of its own.
+    """
+    heads = [call.operands[number].shape[3] for number in (QUERY, VALUE)]
+    if not all(is_whole_head(call, size) for size in heads):
+        return False
+    return not has_tensor_cores(call) or all((size.value or 0) <= NARROW_HEAD for size in heads)
 
 
 def _write_passes(call: Call) -> list[SpecOp]:
-    """A kernel for queries, and one for keys and values: one for each of these where heads come in parts."""
-    heads = (call.operands[QUERY].shape[3], call.operands[VALUE].shape[3])
-    both = all(is_whole_head(call, size) for size in heads)
-    groups = ((QUERY,), (KEY, VALUE)) if both else ((QUERY,), (KEY,), (VALUE,))
+    """A kernel for queries, and one or two for keys and values."""
+    groups = ((QUERY,), (KEY, VALUE)) if _are_together(call) else ((QUERY,), (KEY,), (VALUE,))
     made: list[SpecOp] = []
     for group in groups:
         wanted = [one for one in group if call.outputs[one] is not None]
         outputs = tuple(buffer if number in wanted else None for number, buffer in enumerate(call.outputs))
         if wanted:
-            made.append(BackwardPass(replace(call, outputs=outputs), wanted).write())
+            kind = NarrowBackward if has_tensor_cores(call) else BackwardPass
+            made.append(kind(replace(call, outputs=outputs), wanted).write())
     return made
 
 

@@ -91,3 +91,17 @@ tgraph.func @chain(%h: !tgraph.tensor<[4, 4], f32>, %xs: !tgraph.tensor<[T, 4, 4
   }) : (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[T, 4, 4], f32>, !tgraph.tensor<[4, 4], f32>) -> (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[T, 4, 4], f32>)
   tgraph.return %0, %1 : (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[T, 4, 4], f32>) -> ()
 }
+
+// Attention is linearized with the log-sum-exps of its rows, and its transpose is one op: no scores are stored.
+// CHECK-LABEL: tgraph.func @attention(
+// CHECK-SAME:    %[[Q:[a-z0-9]+]]: {{[^:]*}}, %[[K:[a-z0-9]+]]: {{[^:]*}}, %[[V:[a-z0-9]+]]: {{[^:]*}}, %[[CT:[a-z0-9]+]]: !tgraph.tensor<[B, H, S, D], f32>)
+// CHECK:         %[[OUT:[0-9]+]], %[[LSE:[0-9]+]] = tgraph.attention_with_lse %[[Q]], %[[K]], %[[V]]
+// CHECK-NOT:     tgraph.attention 
+// CHECK-NOT:     [B, H, S, T]
+// CHECK:         %[[DQ:[0-9]+]], %[[DK:[0-9]+]], %[[DV:[0-9]+]] = tgraph.attention_backward
+// CHECK-SAME:      {causal = true
+// CHECK:         tgraph.return %[[OUT]], %[[DQ]], %[[DK]], %[[DV]]
+tgraph.func @attention(%q: !tgraph.tensor<[B, H, S, D], f32>, %k: !tgraph.tensor<[B, H, T, D], f32>, %v: !tgraph.tensor<[B, H, T, D], f32>) -> !tgraph.tensor<[B, H, S, D], f32> {
+  %0 = tgraph.attention %q, %k, %v {causal = true} : (!tgraph.tensor<[B, H, S, D], f32>, !tgraph.tensor<[B, H, T, D], f32>, !tgraph.tensor<[B, H, T, D], f32>) -> !tgraph.tensor<[B, H, S, D], f32>
+  tgraph.return %0 : (!tgraph.tensor<[B, H, S, D], f32>) -> ()
+}

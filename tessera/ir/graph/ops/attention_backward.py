@@ -148,16 +148,16 @@ def weigh_change(b: Builder, scores: Any, change: Any, values: Any, by_values: A
 
     With `P = softmax(s)`, a change of the scores changes the result by `(P (ds - sum(P ds))) v`.
     """
-    shares, narrow = b.emit("softmax", scores, axis=-1), b.type_of(values).dtype
-    multiply, parts, mean = multiply_wide(b, b.type_of(shares).dtype), list[Any](), None
+    shares, compute = b.emit("softmax", scores, axis=-1), b.type_of(scores).dtype
+    multiply, parts, mean = multiply_wide(b, compute), list[Any](), None
     if change is not None:
         weighted = b.emit("mul", change, shares)
         mean = b.emit("sum", weighted, axes=(3,), keepdims=True)
         weight_change = b.emit("sub", weighted, b.emit("mul", mean, shares))
-        parts.append(multiply(cast(b, weight_change, narrow), values))
+        parts.append(multiply(weight_change, cast(b, values, compute)))
     if by_values is not None:
         own = repeat_heads(b, by_values, b.type_of(scores).shape[1])
-        parts.append(multiply(cast(b, shares, narrow), own))
+        parts.append(multiply(shares, cast(b, own, compute)))
     return parts[0] if len(parts) == 1 else b.emit("add", *parts), mean
 
 
@@ -216,10 +216,10 @@ def _differentiate(b: Builder, operands: Sequence[Any], attributes: Attributes, 
     shares = b.emit("exp", b.emit("sub", score(b, q, keys, masks, attributes, multiply), expand(b, lse, 3)))
     by_shares = multiply(cotangent, transpose_last(b, values))
     change = b.emit("mul", shares, b.emit("sub", by_shares, expand(b, delta, 3)))
-    narrow = cast(b, change, kind.dtype)
-    by_values = multiply(transpose_last(b, cast(b, shares, kind.dtype)), cotangent)
-    by_keys = b.emit("mul", multiply(transpose_last(b, narrow), q), scale)
-    by_queries = b.emit("mul", multiply(narrow, keys), scale)
+    wide_q, wide_keys, given = (cast(b, one, compute) for one in (q, keys, cotangent))
+    by_values = multiply(transpose_last(b, shares), given)
+    by_keys = b.emit("mul", multiply(transpose_last(b, change), wide_q), scale)
+    by_queries = b.emit("mul", multiply(change, wide_keys), scale)
     return by_queries, sum_heads(b, by_keys, shared), sum_heads(b, by_values, shared)
 
 
