@@ -39,3 +39,15 @@ tgraph.func @choose(%flag: !tgraph.tensor<[N], bool>, %x: !tgraph.tensor<[N], f3
   %2 = tgraph.where %flag, %x, %0 : (!tgraph.tensor<[N], bool>, !tgraph.tensor<[N], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[N], f32>
   tgraph.return %2, %1 : (!tgraph.tensor<[N], f32>, !tgraph.tensor<[N], bool>) -> ()
 }
+
+// Forward mode takes the tangent of attention apart: a change of the scores, weighted by their softmax.
+// CHECK-LABEL: tgraph.func @attention(
+// CHECK:         %[[OUT:[0-9]+]], %{{[0-9]+}} = tgraph.attention_with_lse
+// CHECK-NOT:     tgraph.attention_tangent
+// CHECK:         %[[SHARES:[0-9]+]] = tgraph.softmax
+// CHECK:         tgraph.mul %{{[0-9]+}}, %[[SHARES]]
+// CHECK:         tgraph.return %[[OUT]],
+tgraph.func @attention(%q: !tgraph.tensor<[B, H, S, D], f32>, %k: !tgraph.tensor<[B, H, T, D], f32>, %v: !tgraph.tensor<[B, H, T, D], f32>) -> !tgraph.tensor<[B, H, S, D], f32> {
+  %0 = tgraph.attention %q, %k, %v : (!tgraph.tensor<[B, H, S, D], f32>, !tgraph.tensor<[B, H, T, D], f32>, !tgraph.tensor<[B, H, T, D], f32>) -> !tgraph.tensor<[B, H, S, D], f32>
+  tgraph.return %0 : (!tgraph.tensor<[B, H, S, D], f32>) -> ()
+}
