@@ -25,12 +25,13 @@ def generate(
     key: Any = None,
     temperature: float = 1.0,
     top_k: int = 0,
+    top_p: float = 1.0,
     capacity: int | None = None,
 ) -> Any:
     """`count` tokens [batch, count] that follow a prompt [batch, length], one at a time with a cache.
 
-    Without a key each is the most probable one; with a key they are drawn, from the `top_k` most probable where that is
-    not 0, with scores divided by `temperature`. The same key draws the same tokens. The program is compiled once for a
+    Without a key each is the most probable one; with a key they are drawn as by `draw_token`, with scores divided by
+    `temperature`. The same key draws the same tokens. The program is compiled once for a
     model and a `count`: batch and length of the prompt are symbolic. `capacity` is that of the caches,
     `model.config.length` by default, and must hold prompt and tokens.
 
@@ -49,6 +50,8 @@ def generate(
         raise ArgumentError(f"`generate` takes `count` from 1, got {count}")
     if not 0 <= check_int("generate", "top_k", top_k) <= model.config.vocabulary:
         raise ArgumentError(f"`generate` takes `top_k` from 0 to {model.config.vocabulary}, got {top_k}")
+    if not 0.0 < check_number("generate", "top_p", top_p) <= 1.0:
+        raise ArgumentError(f"`generate` takes `top_p` above 0 and up to 1, got {top_p}", fix="write `top_p=0.95`")
     if not check_number("generate", "temperature", temperature) > 0:
         raise ArgumentError(
             f"`generate` takes a `temperature` above 0, got {temperature}", fix="leave out `key` for the most probable"
@@ -57,8 +60,8 @@ def generate(
     _check_capacity(model, prompt.shape[1] + count - 1, size)
     heat = as_tensor(float(temperature), f32)
     if key is None:
-        return program(count, 0, size, is_drawn=False)(model, ops.astype(prompt, i64), None, heat)
-    return program(count, top_k, size, is_drawn=True)(model, ops.astype(prompt, i64), key, heat)
+        return program(count, 0, 1.0, size, is_drawn=False)(model, ops.astype(prompt, i64), None, heat)
+    return program(count, top_k, float(top_p), size, is_drawn=True)(model, ops.astype(prompt, i64), key, heat)
 
 
 def _check_capacity(model: GPT, needed: int, capacity: int) -> None:
@@ -73,14 +76,14 @@ def _check_capacity(model: GPT, needed: int, capacity: int) -> None:
 
 
 @cache
-def program(count: int, top_k: int, capacity: int, *, is_drawn: bool) -> Jit:
+def program(count: int, top_k: int, top_p: float, capacity: int, *, is_drawn: bool) -> Jit:
     """The compiled program: the prompt in one pass, then a loop over tokens."""
 
     def generate_tokens(model: Any, prompt: Tensor["B", "P", i64], key: Any, temperature: Any) -> Any:
         def choose(scores: Any, number: Any) -> Any:
             if not is_drawn:
                 return ops.argmax(scores, axis=-1)
-            return draw_token(scores, fold(key, number), temperature=temperature, top_k=top_k)
+            return draw_token(scores, fold(key, number), temperature=temperature, top_k=top_k, top_p=top_p)
 
         scores, caches = model.extend(prompt, model.caches(prompt.shape[0], capacity))
         first = choose(scores, 0)
@@ -97,11 +100,12 @@ def program(count: int, top_k: int, capacity: int, *, is_drawn: bool) -> Jit:
     return jit(generate_tokens)
 
 
-def draw_token(scores: Any, key: Any, *, temperature: Any = 1.0, top_k: int = 0) -> Any:
+def draw_token(scores: Any, key: Any, *, temperature: Any = 1.0, top_k: int = 0, top_p: float = 1.0) -> Any:
     """One of the classes of `scores` [..., classes], with the probabilities of their softmax.
 
     Each score gets a number of the Gumbel distribution added, and the largest is taken, which has the probabilities of
-    the softmax. With `top_k`, only that many of the largest scores count, and those equal to the last of them.
+    the softmax. With `top_k`, only that many of the largest scores count, and those equal to the last of them; with
+    `top_p`, the fewest largest whose probabilities add up to it.
 
     >>> ts.nn.draw_token(ts.array([[0.0, 100.0, 0.0]]), ts.random.key(0))
     Tensor([1] i64, [1])
@@ -109,6 +113,13 @@ def draw_token(scores: Any, key: Any, *, temperature: Any = 1.0, top_k: int = 0)
     scores = ops.astype(scores, f32) / temperature
     if top_k:
         least = ops.topk(scores, top_k)[0][..., -1:]
+        scores = ops.where(scores < least, float("-inf"), scores)
+    if top_p < 1.0:
+        largest = ops.sort(scores, descending=True)
+        probabilities = ops.softmax(largest)
+        # What is in front of a score: the first is always kept.
+        is_kept = ops.cumsum(probabilities) - probabilities < top_p
+        least = ops.where(is_kept, largest, float("inf")).min(axis=-1, keepdims=True)
         scores = ops.where(scores < least, float("-inf"), scores)
     drawn = uniform(key, scores.shape)
     # Uniform numbers are multiples of 2^-24, 0 among them, whose logarithm would be an infinity.

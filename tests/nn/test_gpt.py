@@ -78,20 +78,20 @@ def test_f32_is_as_near_to_f64_as_pytorch() -> None:
 def test_a_cache_gives_the_tokens_of_the_whole_sequence_and_is_compiled_once(config: nn.GPTConfig) -> None:
     model = make(config)
     tensors = {name: torch.tensor(one) for name, one in as_arrays(nn.state_dict(model)).items()}
-    before = program(6, 0, config.length, is_drawn=False).cache_info().misses
+    before = program(6, 0, 1.0, config.length, is_drawn=False).cache_info().misses
     for prompt in (TOKENS[:2, :3], TOKENS[:1, :5]):
         made = np.asarray(nn.generate(model, prompt, 6))
         whole = np.concatenate([prompt, made], axis=1)
         scores, _ = torch_gpt.forward(tensors, torch.tensor(whole[:, :-1]), config)
         np.testing.assert_array_equal(scores.argmax(-1).numpy()[:, prompt.shape[1] - 1 :], made)
-    assert program(6, 0, config.length, is_drawn=False).cache_info().misses == before + 1
+    assert program(6, 0, 1.0, config.length, is_drawn=False).cache_info().misses == before + 1
 
 
 @SLOW
 def test_drawn_tokens_follow_the_key() -> None:
     model, prompt = make(GPT2), TOKENS[:2, :3]
     first, again, other = (
-        np.asarray(nn.generate(model, prompt, 6, key=ts.random.key(seed), top_k=5)) for seed in (1, 1, 2)
+        np.asarray(nn.generate(model, prompt, 6, key=ts.random.key(seed), top_k=5, top_p=0.9)) for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
@@ -99,11 +99,13 @@ def test_drawn_tokens_follow_the_key() -> None:
 
 def test_tokens_are_drawn_with_their_probabilities() -> None:
     scores = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
-    drawn = np.asarray(nn.draw_token(ts.asarray(np.tile(scores, (20_000, 1))), ts.random.key(3), top_k=3))
-    share = np.bincount(drawn, minlength=4) / drawn.size
-    kept = np.array([0.5, 0.3, 0.15, 0.0]) / 0.95
-    # Four standard deviations of each share.
-    assert (np.abs(share - kept) <= 4 * np.sqrt(kept * (1 - kept) / drawn.size)).all()
+    cases: list[tuple[dict[str, Any], int]] = [({"top_k": 3}, 3), ({"top_p": 0.75}, 2)]
+    for options, count in cases:
+        drawn = np.asarray(nn.draw_token(ts.asarray(np.tile(scores, (20_000, 1))), ts.random.key(3), **options))
+        share, kept = np.bincount(drawn, minlength=4) / drawn.size, np.exp(scores) * (np.arange(4) < count)
+        kept = kept / kept.sum()
+        # Four standard deviations of each share.
+        assert (np.abs(share - kept) <= 4 * np.sqrt(kept * (1 - kept) / drawn.size)).all()
 
 
 @SLOW
