@@ -15,7 +15,6 @@ _NORMAL = f"write `tessera.random.normal(key, (2, 3))`, {_KEYS}"
 _UNIFORM = f"write `tessera.random.uniform(key, (2, 3))`, {_KEYS}"
 _INTEGERS = f"write `tessera.random.bits(key, (2, 3)) % 10` for 0..9, {_KEYS}"
 _KEY = "write `tessera.random.key(0)`"
-_FUNCTIONS = "layers are functions on tensors here, in `tessera.ops`, and parameters are arguments"
 _DYNAMIC = (
     "the shape of its result would depend on values; write `tessera.ops.where(mask, x, 0)`, which keeps the shape"
 )
@@ -175,8 +174,9 @@ FRONT: Mapping[str, str] = {
     ),
     **_write("detach", "stop_gradient(x)"),
     "pmap": "there is no such transform yet; `tessera.dist` runs a program on several ranks",
-    **dict.fromkeys(("nn", "Module", "Sequential", "Parameter", "flax"), _FUNCTIONS),
-    "optim": "there are no optimizers yet: write the step, as in `p - 0.1 * tessera.grad(loss)(p)`",
+    **_write("Module flax", "nn.Module"),
+    **{name: f"write `tessera.nn.{name}`" for name in ("Sequential", "Linear", "Embedding", "LayerNorm", "Dropout")},
+    "Parameter": "a tensor in a field of a `tessera.nn.Module` is a parameter: assign the tensor",
     "is_tensor": "write `isinstance(x, tessera.Tensor)`",
     "newaxis": "write `None`, as in `x[:, None]`",
     **dict.fromkeys(("inf", "pi", "nan", "e"), "take it from Python's `math`"),

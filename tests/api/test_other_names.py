@@ -48,7 +48,7 @@ def test_a_known_name_is_answered_and_what_is_suggested_exists(module: str, name
         ("tessera", "randn", "write `tessera.random.normal(key, (2, 3))`"),
         ("tessera", "uniform", "write `tessera.random.uniform`"),
         ("tessera", "no_grad", "nothing to switch off: remove it"),
-        ("tessera", "nn", "layers are functions on tensors here, in `tessera.ops`"),
+        ("tessera", "Module", "write `tessera.nn.Module`"),
         ("tessera", "jitt", "did you mean `tessera.jit`?"),
         ("tessera", "fori_lop", "did you mean `tessera.fori_loop`?"),
         ("tessera.ops", "jit", "write `tessera.jit`"),
