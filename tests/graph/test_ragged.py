@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DTypeError, GuardError, ShapeError
 from tessera.ir.graph.ops.ragged import ragged_dot_reference, ragged_outer_reference
 from tessera.types import dtype as dt
@@ -133,3 +135,12 @@ def test_accumulators_are_those_of_the_policy(total: str) -> None:
             np.testing.assert_allclose(made, wanted, rtol=2**-23)
         else:
             assert made.tobytes() == wanted.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=["stored by a policy", "stored so"])
+def test_16_bit_floats_are_multiplied_by_tensor_cores(dtype: Any) -> None:
+    """Also where a policy stores operands so: the result is in f32 before it is rounded, and no operand is."""
+    arrays = [np.broadcast_to(np.zeros((), dtype), shape) for shape in ((512, 128), (4, 128, 256))]
+    tape = ts.jit(ts.ops.ragged_dot, policy=ts.Training()).trace(*arrays, np.zeros(4, np.int64)).tape
+    lowering = lower(tape, Options.of(backend="cuda", features=("sm_90a",)))
+    assert sum("wgmma.mma_async" in text for text in map(str, lowering.texts)) == 1
