@@ -4,13 +4,19 @@
 # pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.nvptx.compile import NvptxBackend
+from tessera.backends.nvptx.tensor_cores import GPUS
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DonatedError, PytreeError
+from tessera.ir.target.machine_code import compile_texts
 from tessera.stdlib.optimizers import bias_correction
 
 SHAPES: dict[str, tuple[int, ...]] = {"w": (33, 70), "b": (70,), "v": (33, 70), "g": (5,), "n": ()}
@@ -129,3 +135,16 @@ def test_a_step_under_a_policy_keeps_its_state_in_f32() -> None:
     # The gradient is 2 everywhere, and so the first step is the rate, plus the decay.
     wanted = np.asarray(params) - 1e-3 * (1 + 1e-2 * np.asarray(params))
     np.testing.assert_allclose(np.asarray(new), wanted, rtol=0, atol=4 * float(np.finfo(np.float32).eps))
+
+
+def test_a_gpu_does_not_read_as_constant_what_it_writes_over() -> None:
+    """Loads of constants (`ld.global.nc`) may be moved behind a store; gradients alone are such here."""
+    step = ts.jit(adam, donate={"params", "mu", "nu"})
+    one = {"w": ts.ones((64, 128))}
+    lowering = lower(step.trace(one, one, one, one, ts.array(1)).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    texts = compile_texts(lowering.texts, NvptxBackend(GPUS["sm_90a"]).code_target)
+    (ptx,) = [text.decode() for text in texts if b"sqrt" in text]
+    loads, constants = (len(re.findall(rf"ld\.global\.{kind}v4", ptx)) for kind in ("", r"nc\."))
+    assert (loads, constants) == (3 * constants, constants)
+    assert constants > 0
+    assert loads == len(re.findall(r"st\.global\.v4", ptx))
