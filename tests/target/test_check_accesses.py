@@ -13,8 +13,9 @@ from tests.backends.cpu.bodies import kernels_of
 from tests.backends.cpu.random_bodies import Sample, boxes, contractions, maps, rows
 from tests.target.samples import MACHINES, NAMES, lower_samples
 
-READ_FROM_MEMORY = {"gathered": 2, "windows": 1, "causal": 2}
-"""Accesses that no argument here settles: an index that is data, a padded image, keys cut at the last that is seen."""
+UNSETTLED = {"gathered": 2, "windows": 1, "causal": 2, "softmax": 5, "columns": 10}
+"""Accesses that no argument here settles: an index that is data, a padded image, keys cut at the last that is seen,
+and where a leaf of symbolic rows is, by a quotient or a remainder."""
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -22,7 +23,7 @@ READ_FROM_MEMORY = {"gathered": 2, "windows": 1, "causal": 2}
 def test_accesses_of_samples_are_proven(name: str, machine: str) -> None:
     for _, target in lower_samples(name, MACHINES[machine]):
         verdicts = [finding.verdict for finding in examine(target)]
-        assert verdicts.count(UNKNOWN) <= READ_FROM_MEMORY.get(name, 0)
+        assert verdicts.count(UNKNOWN) <= UNSETTLED.get(name, 0)
         assert REFUTED not in verdicts
         assert PROVEN in verdicts
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
@@ -23,7 +23,7 @@ from tessera.ir.target import typed_ops as ttarget
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.indexing import Affine, isl_set
 from tessera.ir.tile.sites import Axis, Site, Variable, is_in_bounds
-from tessera.types.dim import Dim, minimum
+from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.frozen import frozen
 
 ZERO = Dim.constant(0)
@@ -236,6 +236,8 @@ class _Walk:
 
 PROVEN, REFUTED, UNKNOWN = "proven", "refuted", "unknown"
 
+MOST_VARIANTS = 128
+"""Simpler forms of an access that are tried at most."""
 TRIED = (1, 2, 3, 33)
 """Sizes at which an access that no argument settles is looked at exactly; all of them equal, then each beside 1."""
 
@@ -293,20 +295,62 @@ def _examine(site: TargetSite, sizes: Sequence[str]) -> Finding:
 
 
 def _variants(site: Site) -> Iterator[Site]:
-    """The site with one of the ends instead of the least of several, for each: what holds for one of them holds."""
-    yield site
-    for at, variable in enumerate(site.variables):
-        for end in _ends(variable.high):
-            changed = (*site.variables[:at], replace(variable, high=end), *site.variables[at + 1 :])
-            yield replace(site, variables=changed)
+    """The site with larger ends of its variables or smaller extents, simpler ones: what holds there holds of it too."""
+    (size,) = site.shape
+    ends = [
+        [variable, *(replace(variable, high=_last_step(variable, end)) for end in _ends(variable.high))]
+        for variable in site.variables
+    ]
+    for extent, *variables in islice(product([size, *_parts_of("max", size)], *ends), MOST_VARIANTS):
+        yield replace(site, shape=(extent,), variables=tuple(variables))
 
 
 def _ends(high: Dim) -> Sequence[Dim]:
-    """What stands for an end that is the least of several, and perhaps a number more or less."""
+    """What is at least an end: one of those it is the least of, or the whole of what it is rounded down from."""
     for atoms, times in high.terms:
-        if times == 1 and [atom.kind for atom in atoms] == ["min"]:
-            others = high - minimum(*atoms[0].args)
-            return [end + others for end in atoms[0].args]
+        if len(atoms) == 1 and atoms[0].kind == "floordiv" and times > 0 and atoms[0].args[1].value == times:
+            whole, divisor = atoms[0].args
+            return [high - times * (whole // divisor) + whole]
+    most = _most(high)
+    return [*_parts_of("min", high), *([] if most is None else [Dim.constant(most)])]
+
+
+def _most(dim: Dim) -> int | None:
+    """A number that a dim never exceeds, as minima of others and numbers say; None where they do not."""
+    total = 0
+    for atoms, times in dim.terms:
+        if not atoms:
+            total += times
+            continue
+        most = _most_of_atom(atoms[0]) if len(atoms) == 1 and times > 0 else None
+        if most is None:
+            return None
+        total += times * most
+    return total
+
+
+def _most_of_atom(atom: Atom) -> int | None:
+    found = [_most(arg) for arg in atom.args]
+    known = [number for number in found if number is not None]
+    if atom.kind == "min":
+        return min(known, default=None)
+    return max(known) if atom.kind == "max" and len(known) == len(found) else None
+
+
+def _last_step(variable: Variable, end: Dim) -> Dim:
+    """The same end, or the one just behind the last step before it, where numbers say which that is."""
+    if end.value is None or variable.low.value is None or end.value <= variable.low.value:
+        return end
+    return Dim.constant(end.value - 1 - (end.value - 1 - variable.low.value) % variable.step + 1)
+
+
+def _parts_of(kind: str, dim: Dim) -> Sequence[Dim]:
+    """A dim with each of the operands of a minimum or maximum in place of it."""
+    join = minimum if kind == "min" else maximum
+    for atoms, times in dim.terms:
+        if times > 0 and [atom.kind for atom in atoms] == [kind]:
+            others = dim - times * join(*atoms[0].args)
+            return [times * part + others for part in atoms[0].args]
     return ()
 
 
