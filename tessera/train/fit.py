@@ -171,6 +171,7 @@ class _Run:
                 self._read(0)
                 self.history.add(self.taken, more)
         if display.is_due(self.taken):
+            self._read(0)
             display.show(self.taken, self._facts(batch))
 
     def _read(self, left: int) -> None:

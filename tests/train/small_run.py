@@ -14,7 +14,7 @@ import numpy as np
 
 import tessera as ts
 
-VOCABULARY, WIDTH, LENGTH, BATCH = 32, 16, 8, 4
+VOCABULARY, WIDTH, LENGTH, BATCH = 64, 64, 32, 8  # large enough for several threads
 
 
 def make_params() -> dict[str, Any]:
@@ -36,7 +36,7 @@ def loss(params: dict[str, Any], batch: Any, *, key: Any) -> Any:
 def make_loader(folder: Path, workers: int) -> ts.data.Loader:
     path = folder / "train.tokens"
     if not path.exists():
-        ts.data.write_tokens(path, np.random.default_rng(0).integers(0, VOCABULARY, 400), vocabulary=VOCABULARY)
+        ts.data.write_tokens(path, np.random.default_rng(0).integers(0, VOCABULARY, 4000), vocabulary=VOCABULARY)
     return ts.data.Loader(ts.data.Windows(ts.data.TokenFile(path), LENGTH), BATCH, key=5, workers=workers)
 
 
