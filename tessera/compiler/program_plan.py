@@ -30,7 +30,8 @@ from tessera.types.frozen import frozen
 
 _ASSIGNED = re.compile(r"\s*([^\W\d]\w*)\s*(?::[^=]+)?=\s*")
 _OPS = re.compile(r"\b(?:(?:ts|tessera)\.)?ops\.(?=\w)")
-_WIDEST = 48
+_CALL = re.compile(r"[\w.]+\(")
+_WIDEST = 60
 """Characters of an expression that name a tensor."""
 
 
@@ -48,7 +49,7 @@ class KernelCall:
     """One launch in a host program: its step, its kernel, and the ops that the kernel computes.
 
     `group` counts the fusion groups of a program, which the `work` of an executable is listed by; `part` is 0 for the
-    first kernel of a group.
+    first kernel of a group. `arguments` are those of the program that it is given, by name.
     """
 
     step: int
@@ -57,6 +58,7 @@ class KernelCall:
     part: int = 0
     where: str = ""
     sources: tuple[Source, ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 @frozen
@@ -183,11 +185,17 @@ class _Reader:
                 number = self.numbers[op]
                 sources = self.groups[number].sources if self.groups else ()
                 where = "" if op.span is None else op.span.label
-                yield KernelCall(self.steps[op], op.kernel, number, op.part, where, sources)
+                yield KernelCall(self.steps[op], op.kernel, number, op.part, where, sources, self._given(op))
             elif isinstance(op, IfOp | WhileOp | ForOp):
                 bodies = tuple(tuple(self._nodes(region.block)) for region in op.regions)
                 size = op.size if isinstance(op, IfOp) else op.trips
                 yield Control(op.name.removeprefix("tsched."), bodies, size)
+
+    def _given(self, call: CallOp) -> tuple[str, ...]:
+        """The arguments of the program that a kernel is given, by name."""
+        block, roots = self.program.regions[0].block, [_root_of(value) for value in call.operands]
+        own = [root.index for root in roots if isinstance(root, BlockArgument) and root.block is block]
+        return tuple(dict.fromkeys(self.program.names[index] for index in own))
 
     def _arguments(self) -> Iterator[PlannedTensor]:
         for name, value in zip(self.program.names, self.program.regions[0].block.args, strict=True):
@@ -240,6 +248,7 @@ class _Reader:
                     return f"scratch of {name}", "" if span is None else span.label
                 source, own = group.results[at]
                 span, name = own or span, source.op or name
+            return name_at(span, name, self._given(op)), "" if span is None else span.label
         return name_at(span, name), "" if span is None else span.label
 
 
@@ -249,8 +258,11 @@ def _root_of(value: SSAValue) -> SSAValue:
     return value
 
 
-def name_at(span: Span | None, op: str) -> str:
+def name_at(span: Span | None, op: str, arguments: Sequence[str] = ()) -> str:
     """What the source calls a value: the variable that it is assigned to, else its expression, else its op.
+
+    What a call of another function computes inside has the name of its op there, and of the first of the program's
+    `arguments` that the kernel is given: of `loss(model, x)` it is `matmul with model.up.weight`.
 
     >>> name_at(None, "softmax")
     'softmax'
@@ -258,13 +270,20 @@ def name_at(span: Span | None, op: str) -> str:
     if span is None:
         return op
     line, text = span.source_line, span.source_text
+    if text.endswith(")") and _CALL.match(text) and not _OPS.match(text):
+        inside = f"{op} with {arguments[0]}" if arguments else f"{op} in {text}"
+        return _with_role(inside, span)
     assigned = _ASSIGNED.match(line)
     is_whole = assigned is not None and assigned.end() == span.column - 1
     if assigned is not None and is_whole and not line[span.end_column - 1 :].partition("#")[0].strip():
         text = assigned[1]
     text = _OPS.sub("", text)
+    return _with_role(text or op, span)
+
+
+def _with_role(text: str, span: Span) -> str:
     short = text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
-    return f"{short or op}{f' ({span.role})' if span.role else ''}"
+    return f"{short}{f' ({span.role})' if span.role else ''}"
 
 
 def _with_own_names(tensors: Sequence[PlannedTensor]) -> tuple[PlannedTensor, ...]:

@@ -24,7 +24,7 @@ from tessera.types.frozen import frozen
 from tessera.types.rates import Rates, rates_of
 from tessera.types.settings import Settings
 
-CALLS, SECONDS = 10, 0.5
+CALLS, SECONDS = 10, 1.0
 """Calls that are measured at most, and seconds after which no other is begun."""
 
 

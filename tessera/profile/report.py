@@ -230,9 +230,10 @@ def _kernel_row(number: int, row: RooflineRow, profile: Profile) -> str:
     bound = f"{row.share:.0%} {row.bound_by}" if row.bound_by else ""
     meter = f'<div class="meter"><i style="width:{min(1.0, row.share):.1%}"></i></div>' if row.bound_by else ""
     lines = " and ".join(_file_line(line) for line in row.line.split(" and "))
+    given = f"<br/>{html.escape(row.argument)}" if row.argument else ""
     cells = (
         f'<td class="mono" title="{html.escape(row.kernel)}">{html.escape(short_name(row.kernel))}</td>',
-        f'<td class="mono">{html.escape(lines)}</td><td class="n">{row.launches}</td>',
+        f'<td class="mono">{html.escape(lines)}{given}</td><td class="n">{row.launches}</td>',
         f'<td class="n" data-v="{row.time:.0f}">{format_time(row.time)}</td>',
         f'<td class="n" data-v="{part:.6f}">{part:.1%}</td>',
         f'<td class="n" data-v="{row.flops / per:.6g}">{row.flops / per:.3g}</td>',
@@ -297,6 +298,8 @@ def _data(profile: Profile, kinds: Sequence[str]) -> dict[str, Any]:
         kind = "" if one.kind in ("kernel", "copy") else one.kind
         track = tracks.setdefault((kind, 0 if kind else one.track), len(tracks))
         text = "" if one.call is None else next((s.text for s in reversed(one.call.sources) if s.text), "")
+        if one.call is not None and one.call.arguments:
+            text += f" with {', '.join(one.call.arguments[:3])}{' ...' * (len(one.call.arguments) > 3)}"
         place = {"s": one.start, "e": one.end, "t": track, "k": number}
         events.append({**place, "line": _file_line(one.line), "text": text})
     what = "stream" if profile.device.startswith("cuda") else "thread"

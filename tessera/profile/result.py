@@ -118,9 +118,10 @@ class Profile:
         times: dict[int, GroupTimes] = {}
         for event in self.kernels:
             if event.call is not None:
-                known = times.get(event.call.group, GroupTimes(0, 0.0, event.line))
-                runs = known.runs + (event.call.part == 0)
-                times[event.call.group] = GroupTimes(runs, known.time + event.time, known.line or event.line)
+                given = event.call.arguments[0] if event.call.arguments else ""
+                known = times.get(event.call.group, GroupTimes(0, 0.0, event.line, given))
+                runs, time = known.runs + (event.call.part == 0), known.time + event.time
+                times[event.call.group] = GroupTimes(runs, time, known.line or event.line, known.argument or given)
         return tuple(roofline_rows(self.work, times, self.rates, self.sizes))
 
     @property
@@ -232,13 +233,20 @@ def _kernel_table(profile: Profile) -> Table:
         bound = f"{row.share:.0%} {row.bound_by}" if row.bound_by else "-"
         cells = (f"{row.launches}", format_time(row.time), f"{of_call:.1%}")
         rates = (f"{row.flops / per:.3g}", f"{row.bytes / per:.3g}", bound)
-        table.add_row(Text(short_name(row.kernel)), Text(_short_lines(row.line)), *cells, *rates, Text(row.hint))
+        line = _short_lines(row.line) + f" {_shorten_path(row.argument)}" * bool(row.argument)
+        table.add_row(Text(short_name(row.kernel)), Text(line), *cells, *rates, Text(row.hint))
     if len(rows) > _ROWS:
         rest = sum(row.time for row in rows[_ROWS:])
         count = sum(row.launches for row in rows[_ROWS:])
         of_call = f"{rest / max(profile.duration, 1):.1%}"
         table.add_row(f"{len(rows) - _ROWS} more", "", f"{count}", format_time(rest), of_call, "", "", "", "")
     return table
+
+
+def _shorten_path(text: str, most: int = 44) -> str:
+    """The end of a path in a tree, which says most."""
+    first = text.partition(" and ")[0]
+    return first if len(first) <= most else f"...{first[-most + 3 :]}"
 
 
 def _short_lines(text: str, most: int = 2) -> str:

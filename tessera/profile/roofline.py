@@ -10,7 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tessera.types.frozen import frozen
@@ -20,6 +22,7 @@ COLUMNS = (
     "kernel",
     "kind",
     "line",
+    "argument",
     "launches",
     "flops",
     "bytes",
@@ -33,6 +36,7 @@ COLUMNS = (
     "hint",
 )
 """The columns of the table as a file."""
+_NUMBER = re.compile(r"\[\d+\]")
 _NEAR = 0.7
 """The share from which on a kernel is near its bound."""
 _HALF = 0.5
@@ -44,7 +48,8 @@ _LAUNCHES = 4
 class RooflineRow:
     """A group of kernels: its launches in a call, what they do, how long they took, and the least that they could take.
 
-    `bound_by` is `memory` or `compute`, or nothing where no rates or sizes are known; times are nanoseconds.
+    `bound_by` is `memory` or `compute`, or nothing where no rates or sizes are known; times are nanoseconds. `argument`
+    is the first argument of the program that it is given, with `[*]` for the layers of a model.
     """
 
     kernel: str
@@ -56,6 +61,7 @@ class RooflineRow:
     time: float
     bound: float = 0.0
     bound_by: str = ""
+    argument: str = ""
     hint: str = ""
 
     @property
@@ -72,7 +78,8 @@ class RooflineRow:
         """As `COLUMNS` name them."""
         per = max(self.time, 1e-9)
         return (
-            *(self.kernel, self.kind, self.line, self.launches, int(self.flops), int(self.bytes), round(self.time)),
+            *(self.kernel, self.kind, self.line, self.argument, self.launches),
+            *(int(self.flops), int(self.bytes), round(self.time)),
             *(round(self.bound, 1), self.bound_by, round(100 * self.share, 1), round(self.flops / per, 2)),
             *(round(self.bytes / per, 2), round(self.intensity, 3), self.hint),
         )
@@ -80,11 +87,12 @@ class RooflineRow:
 
 @frozen
 class GroupTimes:
-    """The time of a call in one fusion group: how often it ran, nanoseconds in all, and the line that it is from."""
+    """The time of a call in one fusion group: how often it ran, nanoseconds in all, its line and first argument."""
 
     runs: int
     time: float
     line: str
+    argument: str = ""
 
 
 def roofline_rows(
@@ -121,21 +129,17 @@ def _row(
             held[name] = held.get(name, 0.0) + least * taken.runs
     by = max(held, key=lambda name: held[name], default="")
     kernel = " + ".join(facts["kernels"])
-    row = RooflineRow(kernel, facts["kind"], lines, runs, flops, moved, time, held.get(by, 0.0), by)
-    return _with_hint(row, facts, known, rates)
+    given = " and ".join(dict.fromkeys(_NUMBER.sub("[*]", taken.argument) for _, taken in members if taken.argument))
+    row = RooflineRow(kernel, facts["kind"], lines, runs, flops, moved, time, held.get(by, 0.0), by, given)
+    return replace(row, hint=_hint_for(row, facts, known, rates))
 
 
-def _with_hint(
+def _hint_for(
     row: RooflineRow, facts: Mapping[str, Any], known: Sequence[tuple[Work, int]], rates: Rates | None
-) -> RooflineRow:
+) -> str:
     if rates is None:
-        hint = "no machine like this one was measured: `python -m benchmarks.rates` measures it"
-    elif not known:
-        hint = "its sizes depend on values of the program"
-    else:
-        hint = _hint(row, facts, known, rates)
-    plain = (row.kernel, row.kind, row.line, row.launches, row.flops, row.bytes, row.time, row.bound, row.bound_by)
-    return RooflineRow(*plain, hint)
+        return "no machine like this one was measured: `python -m benchmarks.rates` measures it"
+    return _hint(row, facts, known, rates) if known else "its sizes depend on values of the program"
 
 
 def _hint(row: RooflineRow, facts: Mapping[str, Any], known: Sequence[tuple[Work, int]], rates: Rates) -> str:

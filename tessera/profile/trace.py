@@ -75,6 +75,8 @@ def _facts(profile: Profile, event: KernelEvent) -> dict[str, Any]:
     texts = list(dict.fromkeys(one.text for one in call.sources if one.text))
     if texts:
         facts["source"] = texts
+    if call.arguments:
+        facts["arguments"] = list(call.arguments)
     if call.part == 0 and call.group < len(profile.work):
         work = profile.work[call.group]
         facts |= {"kind": work["kind"], "flops": work["flops"], "bytes": work["bytes"], "dtype": work["dtype"]}
@@ -144,6 +146,7 @@ def _frames(event: KernelEvent) -> Iterator[str]:
         role = _ROLE.search(event.line)
         yield "backward" if role is not None else "forward"
         text = next((one.text for one in reversed(event.call.sources) if one.text and one.where == event.line), "")
+        text = f"{text} with {event.call.arguments[0]}" if text and event.call.arguments else text
         location = event.line.partition(",")[0].rpartition("/")[2]
         if location:
             yield f"{_line_of(location)} {text}".strip()

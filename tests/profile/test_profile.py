@@ -17,8 +17,9 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.compiler.program_plan import KernelCall, match_launches
+from tessera.compiler.program_plan import KernelCall, match_launches, name_at
 from tessera.diagnostics.codes import OverrideError, RuntimeArgumentError
+from tessera.diagnostics.error import Span
 from tessera.profile.charts import Axis
 from tessera.profile.memory import UNUSED, MemoryTimeline
 from tessera.profile.result import Profile
@@ -201,6 +202,44 @@ def test_loops_and_branches_are_matched_by_what_ran() -> None:
     texts = {source.text for call in calls if call is not None for source in call.sources}
     assert "y @ w.T" in texts
     assert "y @ w" not in texts
+
+
+def test_rows_name_the_first_argument_that_a_kernel_is_given() -> None:
+    def layer(params: Any, x: Any) -> Any:
+        return ops.softmax(x @ params["w"]) @ params["v"]
+
+    @ts.jit
+    def outer(params: Any, x: Any) -> Any:
+        for one in params:
+            x = layer(one, x)
+        return x
+
+    params = [{"w": np.ones((8, 16), F32), "v": np.ones((16, 8), F32)} for _ in range(2)]
+    profile = outer.profile(params, np.ones((4, 8), F32))
+    found = {row.argument: row.launches for row in profile.roofline}
+    assert found == {"": 2, "x and params[*]['w']": 2, "params[*]['v']": 2}
+    arguments = [event.call.arguments for event in profile.kernels if event.call is not None]
+    assert ("params[1]['v']",) in arguments
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "name"),
+    [
+        ("    hidden = x @ w  # wide", "x @ w", "hidden"),
+        ("    y: Any = x @ w", "x @ w", "y"),
+        ("    y = x @ w + b", "x @ w", "x @ w"),
+        ("    return ts.ops.gelu(x)", "ts.ops.gelu(x)", "gelu(x)"),
+        ("    loss = model(x)", "model(x)", "matmul with up.weight"),
+        ("    a = b", "", "matmul"),
+    ],
+)
+def test_a_tensor_has_the_name_that_the_source_gives_it(line: str, text: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(line + "\n")
+    column = line.index(text) + 1
+    span = Span(str(file), 1, column, 1, column + len(text))
+    assert name_at(span, "matmul", ["up.weight"]) == name
+    assert name_at(span.with_role("backward"), "matmul", ["up.weight"]) == f"{name} (backward)"
 
 
 def test_a_kernel_of_another_program_is_no_launch_of_the_plan(found: Profile) -> None:
