@@ -50,6 +50,8 @@ def schedules(name: str) -> Iterator[dict[str, Any]]:
     rng = np.random.default_rng(3)
     for _ in range(3):
         picked = {knob: sorted(values)[int(rng.integers(len(values)))] for knob, values in sorted(knobs.items())}
+        if picked.get("row.runs"):
+            picked.pop("row.columns", None)  # rows that programs share are not cut into strips of columns
         if not any(value is False for value in picked.values()):
             yield {"overrides": picked}
     yield {"fusion": False}

@@ -165,7 +165,16 @@ SORTS: list[Case] = [
     ("sort", "f32{N} i64{N} f64{N} i64{N} index ->", {}, "spare memory is of f32 and i64, got f64 and i64"),
     ("sort", "f32{N} i64{N} f32{N} i32{N} index ->", {}, "spare memory is of f32 and i64, got f32 and i32"),
 ]
-CASES = [*ELEMENTWISE, *CONVERSIONS, *SHAPES, *REDUCTIONS, *INDICES, *LANES, *SORTS]
+TREES: list[Case] = [
+    ("tree", "f32{N,4} index ->", {"kind": "sum"}, ""),
+    ("tree", "i64{N,1} index ->", {"kind": "max"}, ""),
+    ("tree", "f32{N} index ->", {"kind": "sum"}, "takes a buffer of rank 2 and a count of its lines"),
+    ("tree", "f32[4,4] index ->", {"kind": "sum"}, "takes a buffer of rank 2 and a count of its lines"),
+    ("tree", "f32{N,4} i64[4] ->", {"kind": "sum"}, "takes a buffer of rank 2 and a count of its lines"),
+    ("tree", "f32{N,4} index ->", {"kind": "mean"}, "`kind` is one of"),
+    ("tree", "bf16{N,4} index ->", {"kind": "sum"}, "does not compute in bf16"),
+]
+CASES = [*ELEMENTWISE, *CONVERSIONS, *SHAPES, *REDUCTIONS, *INDICES, *LANES, *SORTS, *TREES]
 
 
 @pytest.mark.parametrize("dialect", ["ttile", "ttarget"])
