@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.ops.segments import MOST_SEGMENTS, SHORTEST, UNIT, join_segments, segment_length
 from tessera.types.dim import Dim
+from tests.oracles.schedule_interpreter import run_program
+from tests.schedule.programs import run_schedule, simplify
 
 KNOWN: dict[tuple[int, int], int | None] = {
     (32768, 512): 4096,
@@ -79,6 +82,16 @@ def test_bits_are_those_of_the_recipe(shape: tuple[int, int, int]) -> None:
     assert np.asarray(ts.ops.einsum("mk,kn->mn", a, b)).tobytes() == wanted.tobytes()
     bias = _draw(rng, (n,), np.float32)
     assert np.asarray(ts.jit(_layer)(a, b, bias)).tobytes() == np.maximum(wanted + bias, 0).tobytes()
+
+
+@pytest.mark.parametrize("k", [100, pytest.param(2050, marks=pytest.mark.slow)])
+def test_a_host_program_decides_by_the_size_of_k(k: int) -> None:
+    """The tile kernels of a GPU, interpreted: one kernel where K is short, segments and their join where it is long."""
+    rng = np.random.default_rng(k)
+    a, b = _draw(rng, (1, k), np.float32), _draw(rng, (k, 1), np.float32)
+    module = run_schedule(simplify(_symbolic.trace(a, b).tape), machine=GPUS["sm_90a"])
+    (found,) = run_program(module, a, b)
+    assert found.tobytes() == _wanted(a, b).tobytes()
 
 
 def _layer(a: Any, b: Any, c: Any) -> Any:

@@ -170,7 +170,9 @@ def _wait(run: Run, op: SpecOp) -> Sequence[Any]:
 
 @handles("tsched.if")
 def _if(run: Run, op: SpecOp) -> Sequence[Any]:
-    taken = op.regions[0 if bool(run[op.operands[0]]) else 1]
+    size = op.value("size")
+    is_first = bool(run[op.operands[0]]) if size is None else run.size(size) > 0
+    taken = op.regions[0 if is_first else 1]
     return run.block(taken.block, ())
 
 
