@@ -237,17 +237,27 @@ class BackwardPass:
     ) -> list[SSAValue]:
         """Sums after one more block of columns."""
         lse, *deltas = stats or self._load_stats(at)
-        weights = self._weigh(self._multiply(0, held[0], at), lse, at)
+        tiles = {factor.number: tile for factor in self.others if (tile := self._load_whole(factor, at)) is not None}
+        weights = self._weigh(self._multiply(0, held[0], tiles, at), lse, at)
         changes = None
         for delta in deltas:
-            changes = self._change(weights, self._multiply(1, held[1], at), delta)
+            changes = self._change(weights, self._multiply(1, held[1], tiles, at), delta)
         made: list[SSAValue] = []
         for number, factor, total in zip(self.results, self.summed, carried, strict=True):
             left = weights if number == VALUE else changes
             assert left is not None
-            right = self._load_other(factor, {**at, factor.axis.name: self.column})
+            right = tiles.get(factor.number)
+            if right is None:
+                right = self._load_other(factor, {**at, factor.axis.name: self.column})
             made.append(self.b.dot(self._left(left), right, total))
         return made
+
+    def _load_whole(self, factor: Factor, at: dict[str, SSAValue]) -> SSAValue | None:
+        """A block of columns with the whole of a head, for both dots that take it; None where it comes in parts."""
+        is_used = factor is self.others[0] or factor in self.summed or self.results != (VALUE,)
+        if not factor.axis.is_one or not is_used:
+            return None
+        return self._load_other(factor, {**at, factor.axis.name: self.b.index(0)})
 
     def _left(self, tile: SSAValue) -> SSAValue:
         """A block of weights or of changes as the left operand of a dot."""
@@ -281,14 +291,17 @@ class BackwardPass:
             for number in ((LSE,) if self.results == (VALUE,) else (LSE, DELTA))
         ]
 
-    def _multiply(self, number: int, held: SSAValue | None, at: dict[str, SSAValue]) -> SSAValue:
+    def _multiply(
+        self, number: int, held: SSAValue | None, tiles: dict[int, SSAValue], at: dict[str, SSAValue]
+    ) -> SSAValue:
         """The scores of a block, or the gradients of its weights: rows by transposed columns, in parts of a head."""
         b, own, other = self.b, self.own[number], self.others[number]
         axis = own.axis
 
         def add_part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            columns = b.transpose(self._load_other(other, {**at, axis.name: d}))
-            return [b.dot(self._load_own(number, d) if held is None else held, columns, carried[0])]
+            right = tiles.get(other.number)
+            right = self._load_other(other, {**at, axis.name: d}) if right is None else right
+            return [b.dot(self._load_own(number, d) if held is None else held, b.transpose(right), carried[0])]
 
         start = b.full(0.0, (self.rows.tile, self.columns.tile), self.dtype)
         if axis.is_one:
@@ -409,7 +422,8 @@ def _are_together(call: Call) -> bool:
     heads = [call.operands[number].shape[3] for number in (QUERY, VALUE)]
     if not all(is_whole_head(call, size) for size in heads):
         return False
-    return not has_tensor_cores(call) or all((size.value or 0) <= NARROW_HEAD for size in heads)
+    widest = NARROW_HEAD if "wgmma" in call.features else NARROW_HEAD // 2
+    return not has_tensor_cores(call) or all((size.value or 0) <= widest for size in heads)
 
 
 def _write_passes(call: Call) -> list[SpecOp]:

@@ -1,0 +1,99 @@
+"""Gradients of attention for NVIDIA: on tensor cores, with the values of the formula, and PTX that assembles."""
+
+# Traced functions have no types to give here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.compile import compile_tape
+from tessera.compiler.options import Options
+from tessera.ir.base.op import SpecOp
+from tessera.ir.graph.ops.attention import attention_with_lse_reference
+from tessera.ir.graph.ops.attention_backward import attention_backward_reference
+from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tests.backends.nvptx.matrices import BACKEND, kernels_of, text_of
+from tests.oracles.nvptx_simulator import simulate
+
+EPS = 2.0**-8
+"""Half a step of bf16."""
+
+
+def gradients(causal: bool) -> Any:
+    def pull(q: Any, k: Any, v: Any, given: Any) -> Any:
+        return ts.vjp(lambda *x: ts.ops.attention(*x, causal=causal), q, k, v)[1](given)
+
+    return pull
+
+
+def shapes_of(heads: int, shared: int, queries: int, keys: int, size: int) -> list[tuple[int, ...]]:
+    q, k = (1, heads, queries, size), (1, shared, keys, size)
+    return [q, k, k, q]
+
+
+def backward_kernels(shapes: Sequence[Sequence[int]], causal: bool, **given: Any) -> list[SpecOp]:
+    return [one for one in kernels_of(gradients(causal), shapes, **given) if "backward" in one.value("symbol")]
+
+
+def names_of(kernels: Sequence[SpecOp]) -> list[str]:
+    return [one.value("symbol").rsplit("_", 1)[1] for one in kernels]
+
+
+@pytest.mark.parametrize(("size", "names"), [(64, ["q", "kv"]), (128, ["q", "kv"]), (256, ["q", "k", "v"])])
+@pytest.mark.parametrize("causal", [False, True])
+def test_each_pass_runs_on_tensor_cores_without_atomics(size: int, names: list[str], causal: bool) -> None:
+    kernels = backward_kernels(shapes_of(8, 2, 512, 512, size), causal)
+    assert names_of(kernels) == names
+    for kernel in kernels:
+        found = BACKEND.matrix(kernel)
+        assert found is not None, kernel.value("symbol")
+        text = text_of(found)
+        assert "ttarget.mma_issue" in text
+        assert 'mode = "add"' not in text
+
+
+@pytest.mark.parametrize(
+    ("causal", "sizes"), [(True, (2, 1, 150, 150, 64)), (False, (1, 1, 130, 70, 128)), (True, (1, 1, 70, 200, 64))]
+)
+def test_simulated_kernels_have_the_values_of_the_formula(causal: bool, sizes: tuple[int, ...]) -> None:
+    """Weights and gradients of scores are rounded before their dots, and results once more."""
+    shapes, rng = shapes_of(*sizes), np.random.default_rng(7)
+    q, k, v, given = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes)
+    out, lse = attention_with_lse_reference(q, k, v, causal=causal)
+    shift = np.where(lse == -np.inf, 0.0, lse).astype(np.float32)
+    delta = (out.astype(np.float32) * given.astype(np.float32)).sum(-1)
+    wide = [one.astype(np.float64) for one in (q, k, v, given)]
+    wanted = attention_backward_reference(*wide, shift, delta, causal=causal)
+    for kernel in backward_kernels(shapes, causal):
+        found = BACKEND.matrix(kernel)
+        assert found is not None
+        results = [np.full(shape, np.nan, ml_dtypes.bfloat16) for shape in shapes[:3]]
+        written = kernel.value("writes")
+        simulate(found, [q, k, v, given, shift, delta, *results], {})
+        for number in written:
+            own, one = results[number - 6].astype(np.float64), wanted[number - 6]
+            assert np.linalg.norm(own - one) <= 3 * EPS * np.linalg.norm(one), names_of([kernel])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "size"),
+    [("sm_90a", ml_dtypes.bfloat16, 64), ("sm_90a", ml_dtypes.bfloat16, 128), ("sm_90a", np.float32, 64),
+     ("sm_80", ml_dtypes.bfloat16, 64)],
+)  # fmt: skip
+def test_gradients_assemble(architecture: str, dtype: Any, size: int) -> None:
+    arrays = [np.zeros(shape, dtype) for shape in shapes_of(4, 2, 300, 300, size)]
+    options = Options.of(backend="cuda", features=(architecture,))
+    jitted: Any = ts.jit(gradients(True))
+    _, *kernels, _ = compile_tape(jitted.trace(*arrays).tape, options).objects
+    assert sum(b"attention_backward" in ptx for ptx in kernels) >= 2
+    if assembler() is None:
+        pytest.skip("there is no ptxas here; PTX was made all the same")
+    for ptx in kernels:
+        assemble(ptx, architecture)
