@@ -76,8 +76,13 @@ class InlineProducer(FusionRule):
         return not flops or (is_light and flops <= (4 * CHEAP if is_shared else CHEAP // 2))
 
     def _is_read_along_rows(self, inner: Group, group: Group) -> bool:
-        """Whether long rows of a map group read one value each, as a gather of rows reads its indices."""
-        if not group.kind.can_inline or not is_at_least(group.shape[-1] if group.shape else ONE, LONG):
+        """Whether long rows of a map group read one value each, as a gather of rows reads its indices.
+
+        A CPU, which copies no whole tiles, reads such an index from memory as one number, and its row in vectors.
+        """
+        if not self.program.whole_tiles or not group.kind.can_inline:
+            return False
+        if not is_at_least(group.shape[-1] if group.shape else ONE, LONG):
             return False
         inside, last = inner.records, f"d{len(group.shape) - 1}"
         results = [result for number in inside for result in self.records[number].results]
