@@ -302,10 +302,12 @@ def lower_kernel(tape: Tape, options: Options, kernel: str) -> dict[str, tuple[L
     def observe(name: str, module: ModuleOp) -> None:
         if name == "schedule-deduplicate":
             functions = symbol_table(module)
-            found = next((fuse for fuse in fusions_in(module) if _is_form(kernel, fuse.body)), None)
-            if found is not None:
+            # A group of several kernels has its name before theirs.
+            own = [fuse for fuse in fusions_in(module) if kernel == fuse.body or kernel.startswith(f"{fuse.body}_")]
+            if own:
+                found = max(own, key=lambda fuse: len(fuse.body))
                 texts["graph"] += _parse_locations(print_module(functions[found.body], locations=True))
-                texts["schedule"].append(Line(f"// the group\n{str(found).strip()}".partition("\n")[2]))
+                texts["schedule"].append(Line(str(found).strip()))
 
     lowering = lower(tape, options, keep_locations=True, observe=observe)
     targets = [one for one in lowering.targets if _is_form(one.value("symbol"), kernel)]

@@ -24,7 +24,7 @@ from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.passes.plan_memory import lifetimes_in
 from tessera.ir.schedule.plan import fusions_in, programs_in
-from tessera.ir.schedule.typed_ops import AliasOp, AllocOp, CallOp, ConstantOp, ForOp, IfOp, ModuleOp, WhileOp
+from tessera.ir.schedule.typed_ops import AliasOp, AllocOp, CallOp, ConstantOp, ForOp, IfOp, ModuleOp, TileOp, WhileOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -49,7 +49,8 @@ class KernelCall:
     """One launch in a host program: its step, its kernel, and the ops that the kernel computes.
 
     `group` counts the fusion groups of a program, which the `work` of an executable is listed by; `part` is 0 for the
-    first kernel of a group. `arguments` are those of the program that it is given, by name.
+    first kernel of a group. `arguments` are those of the program that it is given, by name; `knob` is the choice of its
+    tiles, which `overrides` can make.
     """
 
     step: int
@@ -59,6 +60,7 @@ class KernelCall:
     where: str = ""
     sources: tuple[Source, ...] = ()
     arguments: tuple[str, ...] = ()
+    knob: str = ""
 
 
 @frozen
@@ -161,13 +163,15 @@ class _Reader:
         self.program = program
         self.ops = [op for op in program.walk() if op is not program]
         self.steps = {op: number for number, op in enumerate(self.ops, start=1)}
-        calls = [op for op in self.ops if isinstance(op, CallOp)]
-        numbers: dict[Operation, int] = {}
+        self.numbers: dict[Operation, int] = {}
+        self.knobs: dict[int, str] = {}
         number = -1
-        for call in calls:
-            number += call.part == 0
-            numbers[call] = number
-        self.numbers = numbers
+        for op in self.ops:
+            if isinstance(op, CallOp):
+                number += op.part == 0
+                self.numbers[op] = number
+            elif isinstance(op, TileOp) and op.chosen is not None:
+                self.knobs[number] = op.knob  # a choice follows the calls of its group
         # A pass that adds groups, or takes some away, leaves each launch the line of its own.
         self.groups = groups if number + 1 == len(groups) else ()
 
@@ -185,7 +189,8 @@ class _Reader:
                 number = self.numbers[op]
                 sources = self.groups[number].sources if self.groups else ()
                 where = "" if op.span is None else op.span.label
-                yield KernelCall(self.steps[op], op.kernel, number, op.part, where, sources, self._given(op))
+                about = (where, sources, self._given(op), self.knobs.get(number, ""))
+                yield KernelCall(self.steps[op], op.kernel, number, op.part, *about)
             elif isinstance(op, IfOp | WhileOp | ForOp):
                 bodies = tuple(tuple(self._nodes(region.block)) for region in op.regions)
                 size = op.size if isinstance(op, IfOp) else op.trips

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,9 +119,9 @@ class Profile:
         for event in self.kernels:
             if event.call is not None:
                 given = event.call.arguments[0] if event.call.arguments else ""
-                known = times.get(event.call.group, GroupTimes(0, 0.0, event.line, given))
+                known = times.get(event.call.group, GroupTimes(0, 0.0, event.line, given, event.call.knob))
                 runs, time = known.runs + (event.call.part == 0), known.time + event.time
-                times[event.call.group] = GroupTimes(runs, time, known.line or event.line, known.argument or given)
+                times[event.call.group] = replace(known, runs=runs, time=time)
         return tuple(roofline_rows(self.work, times, self.rates, self.sizes))
 
     @property

@@ -87,12 +87,16 @@ class RooflineRow:
 
 @frozen
 class GroupTimes:
-    """The time of a call in one fusion group: how often it ran, nanoseconds in all, its line and first argument."""
+    """The time of a call in one fusion group: how often it ran, nanoseconds in all, and where it is from.
+
+    `knob` names the choice of its tiles.
+    """
 
     runs: int
     time: float
     line: str
     argument: str = ""
+    knob: str = ""
 
 
 def roofline_rows(
@@ -131,7 +135,8 @@ def _row(
     kernel = " + ".join(facts["kernels"])
     given = " and ".join(dict.fromkeys(_NUMBER.sub("[*]", taken.argument) for _, taken in members if taken.argument))
     row = RooflineRow(kernel, facts["kind"], lines, runs, flops, moved, time, held.get(by, 0.0), by, given)
-    return replace(row, hint=_hint_for(row, facts, known, rates))
+    knob = next((taken.knob for _, taken in members if taken.knob), "")
+    return replace(row, hint=_hint_for(row, {**facts, "knob": knob}, known, rates))
 
 
 def _hint_for(
@@ -161,9 +166,9 @@ def _hint(row: RooflineRow, facts: Mapping[str, Any], known: Sequence[tuple[Work
             return f"{work.blocks} blocks for {rates.units} cores or multiprocessors: larger sizes, or smaller tiles"
         return "multiplies and adds are apart, for equal bits everywhere; `jit(fast_math=True)` fuses them"
     factor = f"{1 / max(row.share, 1e-9):.1f}x its bound"
-    if work.is_contraction:
-        return f"{factor}; next: other tiles, by `overrides` of `jit`"
-    return f"{factor}; next: `tessera inspect` shows its loops"
+    if facts["knob"]:
+        return f"{factor}; next: other tiles, `overrides={{'{facts['knob']}': ...}}`"
+    return f"{factor}; next: its loops, `tessera inspect`"
 
 
 def to_csv(rows: Sequence[RooflineRow]) -> str:

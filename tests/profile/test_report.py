@@ -1,5 +1,7 @@
 """The page of a profile: nothing from elsewhere, all that was asked for, and what a browser makes of it."""
 
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import json
@@ -105,6 +107,16 @@ def test_a_lowering_is_of_one_kernel_at_every_level(found: Profile) -> None:
     assert not any(f"@{other}(" in line for other in others for lines in lowering.levels.values() for line, _ in lines)
     keys = {key for level in ("graph", "tile", "target") for _, own in lowering.levels[level] for key in own}
     assert {line.split()[0] for line, _ in lowering.source} == {key.rpartition(":")[2] for key in keys} != set()
+
+
+def test_a_kernel_of_a_group_of_several_has_the_graph_of_the_group() -> None:
+    profile = ts.jit(lambda x, y: ops.concat([x, y], axis=1)).profile(ts.ones((4, 3)), ts.ones((4, 5)))
+    assert len(profile.kernels) > len(profile.roofline) == 1
+    last = profile.kernels[-1].name
+    lowering = profile.lowering(last)
+    assert lowering.kernel == last
+    assert any("tgraph.concat" in line for line, _ in lowering.levels["graph"])
+    assert [line for line, _ in lowering.levels["tile"] if f"@{last}(" in line]
 
 
 def test_a_page_without_curves_or_lowering_is_a_page(found: Profile, tmp_path: Path) -> None:
