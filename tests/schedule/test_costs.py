@@ -91,8 +91,11 @@ def test_a_group_says_what_it_writes_and_how_it_computes() -> None:
     assert (group["has_dots"], group["dtype"], group["kind"]) == (True, "f32", "contraction")
     assert int(group["written"]) == 1000 * 1000 * 4
     assert int(group["flops"]) == 2 * 1000 * 1000 * 600
-    (group,) = groups_of(add_up, X.astype(np.float64))
+    (group,) = groups_of(add_up, X[:100].astype(np.float64))
     assert (group["has_dots"], group["dtype"], group["written"]) == (False, "f64", "8")
+    # Of many elements ten programs have a run of leaves each, which another kernel joins.
+    (group,) = groups_of(add_up, X.astype(np.float64))
+    assert (len(group["kernels"]), group["blocks"], group["written"]) == (2, "10", "80")
 
 
 def test_the_orders_of_magnitude_that_plans_are_compared_by_are_those_measured() -> None:
