@@ -45,6 +45,10 @@ def many(dtype: Any) -> tuple[Array, Array]:
     return full(1792, 640, dtype=dtype), full(2816, 640, dtype=dtype)
 
 
+def dequantized(x: Any, w: Any, s: Any) -> Any:
+    return x @ ops.transpose(ops.dequantize(w, s, dtype=ts.bf16, block=(1, 128)))
+
+
 def several(x: Any) -> Any:
     return tuple(ops.softmax(x * scale) @ x for scale in range(1, 7))
 
@@ -102,6 +106,9 @@ def normalized(x: ts.KTile["M", "D", ts.f32]) -> ts.KTile["M", "D", ts.f32]:
 BLOCK = full(3, 4), full(4, 5), full(5)
 WIDE = full(256, 256, dtype=ml_dtypes.bfloat16), full(256, 256, dtype=ml_dtypes.bfloat16)
 HEADS = (full(1, 2, 64, 32),) * 3
+WEIGHT = full(5, 256, dtype=ml_dtypes.bfloat16), full(72, 256, dtype=np.int8), full(72, 2)
+MACHINES = {"cpu": ("x86-64-v4",), "cuda": ("sm_90a",)}
+"""What programs are lowered for, wherever the test runs: defaults follow the lanes and instructions of a machine."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,7 @@ CASES: dict[str, Case] = {
     "row.columns": Case(columns, (full(300, 400),), 64),
     "row.runs": Case(columns, (full(3000, 40),), 1),
     "contraction.block": Case(product, BLOCK[:2], (64, 64, 64)),
+    "contraction.computed": Case(dequantized, WEIGHT, (128, 8, 128), "target", "cuda"),
     "kernel.block": Case(multiplied, WIDE, (32, 64, 64)),
     "pipeline.stages": Case(product, WIDE, 3, "target", "cuda"),
     "attention.queries": Case(attend, HEADS, 32),
@@ -151,7 +159,8 @@ CASES: dict[str, Case] = {
 def lowered(case: Case, **overrides: Any) -> Lowering:
     with ts.dist.mesh(dp=2):
         tape = ts.jit(case.program).trace(*case.arguments).tape
-    return lower(tape, Options.of(backend=case.backend, overrides=overrides), keep_snapshots=True)
+    options = Options.of(backend=case.backend, features=MACHINES[case.backend], overrides=overrides)
+    return lower(tape, options, keep_snapshots=True)
 
 
 def text_of(found: Lowering, level: str) -> str:
