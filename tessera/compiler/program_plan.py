@@ -189,14 +189,14 @@ class _Reader:
                 number = self.numbers[op]
                 sources = self.groups[number].sources if self.groups else ()
                 where = "" if op.span is None else op.span.label
-                about = (where, sources, self._given(op), self.knobs.get(number, ""))
+                about = (where, sources, self._read_arguments(op), self.knobs.get(number, ""))
                 yield KernelCall(self.steps[op], op.kernel, number, op.part, *about)
             elif isinstance(op, IfOp | WhileOp | ForOp):
                 bodies = tuple(tuple(self._nodes(region.block)) for region in op.regions)
                 size = op.size if isinstance(op, IfOp) else op.trips
                 yield Control(op.name.removeprefix("tsched."), bodies, size)
 
-    def _given(self, call: CallOp) -> tuple[str, ...]:
+    def _read_arguments(self, call: CallOp) -> tuple[str, ...]:
         """The arguments of the program that a kernel is given, by name."""
         block, roots = self.program.regions[0].block, [_root_of(value) for value in call.operands]
         own = [root.index for root in roots if isinstance(root, BlockArgument) and root.block is block]
@@ -253,7 +253,7 @@ class _Reader:
                     return f"scratch of {name}", "" if span is None else span.label
                 source, own = group.results[at]
                 span, name = own or span, source.op or name
-            return name_at(span, name, self._given(op)), "" if span is None else span.label
+            return name_at(span, name, self._read_arguments(op)), "" if span is None else span.label
         return name_at(span, name), "" if span is None else span.label
 
 
