@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ class State:
 
     A tree: `ts.jit(step, donate={"state"})` updates all of it in place. `step` is an i64 scalar, not a Python number,
     which would be another program at each step. `average` is that of an `optim.ema`, if there is one, `extra` whatever
-    else a step of your own carries, as running means. The key never changes: a step derives its own of it.
+    else a step carries, as running means. The key never changes: a step derives its own of it.
 
     >>> optimizer = ts.optim.sgd(0.1)
     >>> state = ts.train.State.init({"w": ts.ones((2,))}, optimizer, key=7)
@@ -53,8 +54,9 @@ class State:
         """The state that training starts with; `key` is a seed, or a key of `ts.random.key`.
 
         Parameters are copied, so that the ones given stay usable when a step consumes the state; `copy=False` saves
-        that memory.
+        that memory. Raises ArgumentError (T0202) where buffers of modules are among the parameters.
         """
+        _check_buffers(params)
         held = _own(params, always=copy)
         opt_state = None if optimizer is None else optimizer.init(held)
         made = None if average is None else average.init(held)
@@ -98,6 +100,18 @@ def _key_of(key: Any) -> Any:
     if getattr(key, "shape", None) != (2,):
         raise ArgumentError(f"a state takes a key or a seed, got {key!r}", fix="write `key=ts.random.key(0)`")
     return as_tensor(key)
+
+
+def _check_buffers(params: Any) -> None:
+    """Raises ArgumentError (T0202) where an optimizer would train running means and the like."""
+    modules = sys.modules.get("tessera.nn.module")  # where it is not loaded, there are no modules
+    buffers = modules.split_buffers(params)[1] if modules is not None else None
+    leaves, form = flatten(buffers)
+    if leaves:
+        raise ArgumentError(
+            f"`{leaf_names(form)[0]}` is a buffer, and no parameter that an optimizer may change",
+            fix="write `params, buffers = ts.nn.split_buffers(model)`, and `State.init(params, ..., extra=buffers)`",
+        )
 
 
 def _own(tree: Any, *, always: bool) -> Any:

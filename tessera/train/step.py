@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
@@ -32,7 +32,9 @@ def make_step(
     """A training step, `state, metrics = step(state, batch)`: forward, backward and update in one compiled program.
 
     `loss(params, batch)` gives a scalar; with `has_aux` a pair of it and a dict of more scalars to report. One that has
-    a parameter `key` gets a key of its own at each step, derived from that of the state. Metrics are `loss`, those, and
+    a parameter `key` gets a key of its own at each step, derived from that of the state; one that has a parameter
+    `extra` gets that of the state, and gives the new one behind all else, as layers with running means need it: `return
+    loss, extra`. Metrics are `loss`, those of `has_aux`, and
     with `grad_norm` the norm of all gradients. `average` is an `optim.ema` that `State.init` was given too. With an
     `optim.with_loss_scale`, the loss is scaled and the metrics are not. The state is donated: continue with the one
     that comes back. Further keywords are those of `jit`: `policy=ts.Training()`, `backend="cuda"`.
@@ -52,19 +54,20 @@ def make_step(
         raise ArgumentError(
             f"`make_step` takes an optimizer, got {optimizer!r}", fix="write `ts.optim.adamw(3e-4)` or another one"
         )
-    takes_key = "key" in inspect.signature(loss).parameters
+    names = inspect.signature(loss).parameters
+    takes_key, takes_extra = "key" in names, "extra" in names
 
     def step(state: Any, batch: Any) -> Any:
         _check_state(state, average)
         own = {"key": fold(state.key, state.step)} if takes_key else {}
+        own |= {"extra": state.extra} if takes_extra else {}
 
         def objective(params: Any) -> Any:
-            found = loss(params, batch, **own)
-            value, metrics = _with_metrics(found) if has_aux else (found, dict[str, Any]())
+            value, metrics, extra = _take_apart(loss(params, batch, **own), has_aux, takes_extra)
             scaled = state.opt_state.scaled(value) if isinstance(state.opt_state, ScaledState) else value
-            return scaled, {"loss": value, **metrics}
+            return scaled, ({"loss": value, **metrics}, extra if takes_extra else state.extra)
 
-        (_, metrics), gradients = value_and_grad(objective, has_aux=True)(state.params)
+        (_, (metrics, extra)), gradients = value_and_grad(objective, has_aux=True)(state.params)
         if grad_norm:
             is_scaled = isinstance(state.opt_state, ScaledState)
             unscaled = state.opt_state.scale.unscaled(gradients) if is_scaled else gradients
@@ -72,7 +75,7 @@ def make_step(
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = apply_updates(state.params, updates)
         mean = None if average is None else average.update(state.average, params)
-        return State(params, opt_state, state.step + 1, state.key, mean, state.extra), metrics
+        return State(params, opt_state, state.step + 1, state.key, mean, extra), metrics
 
     step.__name__ = step.__qualname__ = f"step_of_{getattr(loss, '__name__', 'loss')}".replace("<lambda>", "lambda")
     return jit(step, donate={"state"} if donate else (), **options)
@@ -92,13 +95,21 @@ def _check_state(state: Any, average: Any) -> None:
         )
 
 
-def _with_metrics(found: Any) -> tuple[Any, Mapping[str, Any]]:
-    if not (isinstance(found, tuple) and len(cast("tuple[Any, ...]", found)) == 2 and isinstance(found[1], dict)):
+def _take_apart(found: Any, has_aux: bool, takes_extra: bool) -> tuple[Any, dict[str, Any], Any]:
+    """What a loss gives: the loss, its metrics, and what the next step gets; raises ArgumentError (T0202)."""
+    if not has_aux and not takes_extra:
+        return found, {}, None
+    parts: list[Any] = list(cast("tuple[Any, ...]", found)) if isinstance(found, tuple) else [found]
+    names = ["loss", *(["metrics"] if has_aux else []), *(["extra"] if takes_extra else [])]
+    if len(parts) != len(names) or (has_aux and not isinstance(parts[1], dict)):
         raise ArgumentError(
-            "with `has_aux` a loss gives a pair: the loss, and a dict of metrics",
-            fix='write `return loss, {"accuracy": accuracy}`, or leave `has_aux` out',
+            f"such a loss gives {', '.join(f'`{name}`' for name in names)}, got {len(parts)} values"
+            + (", of which the second is no dict" if has_aux and len(parts) == len(names) else ""),
+            notes=("rule: metrics, a dict, come with `has_aux`, and `extra` where the loss takes `extra`",),
+            fix=f"write `return {', '.join(names)}`",
         )
-    return cast("tuple[Any, dict[str, Any]]", found)
+    metrics: dict[str, Any] = parts[1] if has_aux else {}
+    return parts[0], metrics, parts[-1] if takes_extra else None
 
 
 # Means of metrics over many batches.

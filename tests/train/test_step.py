@@ -133,6 +133,30 @@ def test_an_average_goes_along_and_a_scaled_loss_skips_what_is_not_finite() -> N
         ts.train.make_step(lambda w, x: (w * x).sum(), optimizer)(state, ts.ones((2,)))
 
 
+def test_running_means_are_carried_beside_the_parameters() -> None:
+    model = ts.nn.BatchNorm.init(3)
+    optimizer = ts.optim.sgd(0.1)
+    with pytest.raises(ArgumentError, match="`mean` is a buffer"):
+        ts.train.State.init(model, optimizer)
+    params, buffers = ts.nn.split_buffers(model)
+
+    def objective(params: Any, batch: Any, *, extra: Any) -> Any:
+        y, trained = ts.nn.combine(params, extra).train(batch)
+        return (y**2.0).mean(), {"largest": y.max()}, ts.nn.split_buffers(trained)[1]
+
+    step = ts.train.make_step(objective, optimizer, has_aux=True)
+    state = ts.train.State.init(params, optimizer, extra=buffers)
+    expected, rng = model, np.random.default_rng(0)
+    for _ in range(3):
+        batch = ts.array(rng.standard_normal((16, 3)), ts.f32)
+        expected = expected.train(batch)[1]
+        state, _ = step(state, batch)
+    # The same ops on the same numbers; only how they are fused may differ, in the last bits of f32.
+    assert np.allclose(np.asarray(state.extra.mean), np.asarray(expected.mean), rtol=0, atol=8 * 2**-24)
+    assert np.allclose(np.asarray(state.extra.var), np.asarray(expected.var), rtol=8 * 2**-24)
+    assert state.params.mean is None
+
+
 def test_wrong_calls_say_what_to_write() -> None:
     with pytest.raises(ArgumentError, match=r"takes an optimizer, got 0\.1"):
         ts.train.make_step(loss, 0.1)  # pyright: ignore[reportArgumentType]
@@ -140,7 +164,7 @@ def test_wrong_calls_say_what_to_write() -> None:
     with pytest.raises(ArgumentError, match="takes a `State`, got dict"):
         step({}, 1)
     state = ts.train.State.init({"w": ts.ones((5, 3)), "b": ts.ones((3,))}, ts.optim.sgd(0.1))
-    with pytest.raises(ArgumentError, match="a pair: the loss, and a dict"):
+    with pytest.raises(ArgumentError, match="gives `loss`, `metrics`, got 1 values"):
         step(state, (ts.ones((8, 5)), ts.ones((8, 3))))
     with pytest.raises(ArgumentError, match="has no field `model`"):
         state.replace(model=1)
