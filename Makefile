@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-demo: $(RUN_STAMP)  ## compile and run an MLP and a transformer block, and show how they were lowered
+demo: $(RUN_STAMP)  ## train a small GPT on Python source, write text with it, and a report to look at
 	$(BIN)/python examples/demo.py
 
 test: lint types layers  ## everything that must hold: style, types, layers, the whole suite

@@ -15,9 +15,10 @@ from tessera.runtime.devices.cuda.driver import is_available
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TOY: dict[str, dict[str, Any]] = {
     "contracts": {"B": 2, "S": 5, "H": 2, "E": 8},
-    "demo": {"D": 64, "batches": (1, 5), "lengths": (17, 1), "rounds": 1},
+    "demo": {"steps": 4, "width": 16, "depth": 1, "length": 24, "batch": 2, "files": 12, "folder": ""},
     "effects": {"B": 16, "D": 4, "rounds": 3},
     "flash_attention": {"lengths": ((17, 17), (5, 33)), "D": 16},
+    "lowering": {"D": 64, "batches": (1, 5), "lengths": (17, 1), "rounds": 1},
     "matmul": {"sizes": ((33, 17, 40), (1, 64, 3))},
     "mlp": {"batches": (1, 7), "sizes": (20, 33, 16, 10)},
     "numerics": {"B": 4, "K": 32, "N": 8, "draws": 400},
@@ -48,8 +49,9 @@ def test_every_example_has_toy_sizes() -> None:
 
 
 @pytest.mark.parametrize("name", TOY)
-def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    importlib.import_module(f"examples.{name}").main(**TOY[name])
+def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = {key: str(tmp_path) if key == "folder" else value for key, value in TOY[name].items()}
+    importlib.import_module(f"examples.{name}").main(**sizes)
     assert capsys.readouterr().out
 
 
