@@ -108,7 +108,7 @@ def _take_apart(found: Any, has_aux: bool, takes_extra: bool) -> tuple[Any, dict
             notes=("rule: metrics, a dict, come with `has_aux`, and `extra` where the loss takes `extra`",),
             fix=f"write `return {', '.join(names)}`",
         )
-    metrics: dict[str, Any] = parts[1] if has_aux else {}
+    metrics = cast("dict[str, Any]", parts[1]) if has_aux else dict[str, Any]()
     return parts[0], metrics, parts[-1] if takes_extra else None
 
 
