@@ -21,11 +21,13 @@ from tessera.backends.nvptx.mma.fit import check_fit
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.pipeline import MmaChoices
 from tessera.backends.nvptx.tensor_cores import GPUS, MMA_SYNC, MMA_SYNC_FEATURES, UnfitError
+from tessera.backends.nvptx.text import plain_symbol
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import FeatureError, OverrideError
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.target.pipeline import check_kernels
 from tessera.types.dim import Dim
@@ -119,7 +121,7 @@ def test_there_are_no_bank_conflicts(name: str, architecture: str) -> None:
 
 def test_nothing_is_copied_beyond_a_tile() -> None:
     """384 threads copy 48 rows at a time, and 64 rows are not a multiple: the last threads copy nothing, not zeros."""
-    lowering = lower_kernel("full", "sm_80")
+    lowering = lower_kernel("full", "sm_80", (("attention.queries", 192),))
     assert kernel_of(lowering).value("consumers") == 3
     copies = [line for line in lowering.texts[0].splitlines() if "cp.async.cg" in line]
     assert copies
@@ -131,7 +133,10 @@ def test_nothing_is_copied_beyond_a_tile() -> None:
 
 
 def test_one_kernel_takes_empty_operands_too() -> None:
-    """There is no second kernel beside it for sums of nothing, as those with TMA descriptors need it."""
+    """There is no second kernel beside it for sums of nothing, as those with TMA descriptors need it.
+
+    One has all of K and one segments of it, which a third kernel joins.
+    """
 
     @ts.jit
     def dot(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any:
@@ -139,8 +144,13 @@ def test_one_kernel_takes_empty_operands_too() -> None:
 
     arrays = [np.zeros((4, 8), ml_dtypes.bfloat16)] * 2
     lowering = lower(dot.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_80",)))
-    assert [target.name for target in lowering.targets] == ["ttarget.warp_kernel"]
-    assert "is_nonempty" not in show_kernel(lowering)
+    whole, segments, join = lowering.targets
+    assert {whole.name, segments.name} == {"ttarget.warp_kernel"}
+    assert join.value("symbol").startswith("join_segments_")
+    assert {plain_symbol(target.value("symbol")) for target in lowering.targets} == {
+        op.kernel for op in lowering.program.walk() if isinstance(op, CallOp)
+    }
+    assert not any("is_nonempty" in text_of(target) for target in lowering.targets)
 
 
 # What stands in the IR, and what is refused.

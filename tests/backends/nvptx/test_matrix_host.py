@@ -23,7 +23,7 @@ from tessera.types.dtype import BY_NAME
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)
 MATRIX, PLAIN = 0xA0, 0xB0
-"""Handles of the two kernels."""
+"""Handles of kernels on tensor cores, and of those on plain threads."""
 
 
 @ts.jit
@@ -111,12 +111,16 @@ def test_rows_of_whole_16_bytes_are_read_where_they_lie() -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(77, 100, 33), (129, 257, 75)])
 def test_other_rows_are_copied_first_in_parallel(m: int, n: int, k: int) -> None:
-    """Both operands go to rows of the next 16 bytes; the result has no map, and is stored element by element."""
+    """Both operands go to rows of the next 16 bytes; the result has no map, and is stored element by element.
+
+    They are behind what the program itself has of the workspace: sums in f32 of the one segment that K is.
+    """
     asked = run(m, n, k)
     width, wide = 2 * k, -(-2 * k // 32) * 32
-    second = 0x40000 + -(-m * wide // 256) * 256
-    assert asked.pitch == [(0x10000, width, 0x40000, wide, width, m), (0x20000, width, second, wide, width, n)]
-    assert asked.encode == [(0x40000, [k, m], wide), (second, [k, n], wide)]
+    first = 0x40000 + -(-4 * m * n // 256) * 256
+    second = first + -(-m * wide // 256) * 256
+    assert asked.pitch == [(0x10000, width, first, wide, width, m), (0x20000, width, second, wide, width, n)]
+    assert asked.encode == [(first, [k, m], wide), (second, [k, n], wide)]
     assert [handle for handle, _ in asked.launch] == [MATRIX]
 
 
@@ -178,12 +182,14 @@ def test_a_dtype_that_tensor_maps_do_not_have_is_not_taken_for_bytes() -> None:
 
 @pytest.mark.parametrize("place", range(3))
 def test_a_dim_beyond_the_places_of_the_copy_engine_is_no_launch(place: int) -> None:
+    """Of a product of all of K, and of one of its segments, which another kernel joins."""
     sizes = [8, 8, 8]
     sizes[place] = MOST_ELEMENTS
-    asked = Asked()
-    at = next(at for at, name in enumerate(asked.made.metadata["called"]) if name.endswith("__matrix"))
-    assert len(asked.run(*sizes).launch) == 1
+    asked, wanted = Asked(), [MATRIX, PLAIN] if place == 2 else [MATRIX]
+    whole, segments = (at for at, name in enumerate(asked.made.metadata["called"]) if name.endswith("__matrix"))
+    at = segments if place == 2 else whole
+    assert [handle for handle, _ in asked.run(*sizes).launch] == wanted
     sizes[place] += 1
-    assert len(asked.run(*sizes, code=TOO_FAR | (at + 1) << 32).launch) == 1
+    assert [handle for handle, _ in asked.run(*sizes, code=TOO_FAR | (at + 1) << 32).launch] == wanted
     with pytest.raises(DeviceError, match="has a dim of more than 2147483647 elements"):
         raise too_far("dot")
