@@ -1,6 +1,6 @@
 """The demo: train a character-level GPT on Python's own source, save it, load it, write text with it, and show it all.
 
-    python examples/demo.py [--steps 500] [--folder build/demo]
+    python examples/demo.py [--steps 360] [--folder build/demo]
 
 The text is the standard library of the Python that runs this; every tenth file is held out. Training is one jitted step
 on the CPU, which gives the same weights every time. What was trained is saved, loaded again, and continues a line of
@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.panel import Panel
+from rich.text import Text
 
 import tessera as ts
 
 CHARACTERS = "\n" + " " + string.ascii_letters + string.digits + string.punctuation
 """The vocabulary; any other character is the last of it."""
-PROMPT = "def __init__(self"
+PROMPTS = ("def __init__(self", "    if not isinst", "class Test", "import ")
 HELD_OUT = 10
 """One of so many files is not trained on."""
 
@@ -103,7 +104,7 @@ def check_saved(console: Console, model: Any, config: ts.nn.GPTConfig, path: Pat
 
 
 def main(
-    *, steps: int = 500, width: int = 128, depth: int = 3, length: int = 96, batch: int = 24, files: int = 120,
+    *, steps: int = 360, width: int = 128, depth: int = 3, length: int = 96, batch: int = 24, files: int = 120,
     folder: str = "build/demo",
 ) -> None:  # fmt: skip
     """From source text to a model that writes some."""
@@ -113,9 +114,11 @@ def main(
     config = ts.nn.GPTConfig(vocabulary=len(CHARACTERS), length=length, width=width, depth=depth, heads=4)
     state, curves, (step, one) = train(console, config, paths, batch, steps)
     model = check_saved(console, state.params, config, where / "model.safetensors")
-    prompt = encode(PROMPT)[None]
-    written = ts.nn.generate(model, prompt, length - prompt.shape[1], key=ts.random.key(5), temperature=0.7)
-    console.print(Panel(PROMPT + decode(np.asarray(written)[0]), title="what it writes", title_align="left"))
+    for number, prompt in enumerate(PROMPTS):
+        count = length - len(prompt)
+        written = ts.nn.generate(model, encode(prompt)[None], count, key=ts.random.key(number), temperature=0.6)
+        text = (prompt + decode(np.asarray(written)[0])).rstrip()
+        console.print(Panel(Text(text), title=f"what follows {prompt!r}", title_align="left", width=100))
     profile = step.profile(state, one)
     page = ts.profile.write_report(
         where / "report.html", "A GPT trained on Python's source", profile, curves, profile.lowering()
@@ -127,7 +130,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=500, help="steps of training")
+    parser.add_argument("--steps", type=int, default=360, help="steps of training")
     parser.add_argument("--folder", default="build/demo", help="where everything is written")
     given = parser.parse_args()
     main(steps=given.steps, folder=given.folder)

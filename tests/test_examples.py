@@ -15,7 +15,7 @@ from tessera.runtime.devices.cuda.driver import is_available
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TOY: dict[str, dict[str, Any]] = {
     "contracts": {"B": 2, "S": 5, "H": 2, "E": 8},
-    "demo": {"steps": 4, "width": 16, "depth": 1, "length": 24, "batch": 2, "files": 12, "folder": ""},
+    "demo": {"steps": 4, "width": 16, "depth": 1, "length": 40, "batch": 2, "files": 12, "folder": ""},
     "effects": {"B": 16, "D": 4, "rounds": 3},
     "flash_attention": {"lengths": ((17, 17), (5, 33)), "D": 16},
     "lowering": {"D": 64, "batches": (1, 5), "lengths": (17, 1), "rounds": 1},
