@@ -249,19 +249,28 @@ LIBRARY_OPS = [
 ]
 
 
+WITH_NARROW_RESULTS = ("join_segments",)
+"""Their operands are accumulators, which are wide; what they are rounded to may be narrow."""
+
+
 @pytest.mark.parametrize("spec", LIBRARY_OPS, ids=lambda spec: spec.short_name)
 def test_B6_library_kernels_run_interpreted_in_narrow_floats(spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     for dtype in (BY_NAME["bf16"], BY_NAME["f8e4m3"]):
-        sample = spec.samples[0]
-        arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(0))]
-        arrays = [x.astype(numpy_dtype(dtype)) if x.dtype.kind == "f" else x for x in arrays]
+        sample = spec.samples[-1 if spec.short_name in WITH_NARROW_RESULTS else 0]
+        attributes, arrays = sample.attributes, [np.asarray(x) for x in sample.make(np.random.default_rng(0))]
+        if spec.short_name in WITH_NARROW_RESULTS:
+            with pytest.raises(RuleDTypeError, match="accumulators"):
+                infer(spec.short_name, *typed([x.astype(numpy_dtype(dtype)) for x in arrays], None), **attributes)
+            attributes = {**attributes, "dtype": dtype}
+        else:
+            arrays = [x.astype(numpy_dtype(dtype)) if x.dtype.kind == "f" else x for x in arrays]
         try:
-            infer(spec.short_name, *typed(arrays, None), **sample.attributes)
+            infer(spec.short_name, *typed(arrays, None), **attributes)
         except RuleDTypeError:
             continue
-        found = run_library(spec.short_name, arrays, sample.attributes)
-        wanted: Any = reference(spec.short_name, *arrays, **sample.attributes)
+        found = run_library(spec.short_name, arrays, attributes)
+        wanted: Any = reference(spec.short_name, *arrays, **attributes)
         for left, right in zip(found, [wanted] if len(found) == 1 else wanted, strict=True):
             bound = 2 * dtype.epsilon
             np.testing.assert_allclose(left.astype(np.float64), right.astype(np.float64), rtol=bound, atol=bound)
@@ -282,6 +291,7 @@ ROOMS = {
     "tessera/ir/target": "tests/ir/target",
     "tessera/ir/base": "tests/ir/base",
     "tessera/backends/cpu": "tests/backends/cpu",
+    "tessera/backends/nvptx": "tests/backends/nvptx",
     "tessera/runtime": "tests/runtime",
     "tessera/compiler": "tests/compiler",
     "tessera/types": "tests/types",
@@ -290,6 +300,11 @@ ROOMS = {
     "tessera/stdlib": "tests/stdlib",
     "tessera/cli": "tests/cli",
     "tessera/interop": "tests/interop",
+    "tessera/nn": "tests/nn",
+    "tessera/optim": "tests/optim",
+    "tessera/data": "tests/data",
+    "tessera/train": "tests/train",
+    "tessera/profile": "tests/profile",
 }
 
 

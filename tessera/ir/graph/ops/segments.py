@@ -64,6 +64,8 @@ def _infer_join(ctx: InferContext, types: Types, attributes: Attributes) -> Type
         raise ctx.fail(f"`join_segments` takes {MOST_SEGMENTS} partial results at most, got {parts.shape[0]}")
     if parts.dtype.is_bool or dtype.is_bool or parts.dtype.is_float != dtype.is_float:
         raise ctx.fail_dtype(f"`join_segments` cannot add {parts.dtype} up to {dtype}", help="cast the result instead")
+    if parts.dtype.compute != parts.dtype:
+        raise ctx.fail_dtype(f"`join_segments` takes accumulators, and {parts.dtype} is none", help="cast to f32 first")
     return [TensorType(parts.shape[1:], dtype)]
 
 
