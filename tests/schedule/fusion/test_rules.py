@@ -145,8 +145,9 @@ WRONG: dict[str, tuple[type[FusionRule], Callable[..., Any], tuple[Any, ...], st
     ),
     "a transposed result of a contraction": (
         careless(Epilogue),
-        lambda x: (lambda y: y + ops.transpose(y))(x @ x),
-        (tensor("A A"),),
+        # With a K that is known to be short: others branch, and an epilogue is within a branch.
+        lambda x, w: (lambda y: y + ops.transpose(y))(x @ w),
+        (tensor("A 8"), tensor("8 A")),
         r"at \[d0, d1\] and reads it at \[d1, d0\]",
     ),
     "results of two shapes": (
