@@ -97,9 +97,10 @@ def _split_tangent(operands: Sequence[Any], attributes: Attributes) -> tuple[Seq
 
 def _infer_tangent(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (q, k, v, out, lse), masks, tangents = _split_tangent(types, attributes)
+    for name, given in zip(("q", "k", "v", "out", "lse"), (q, k, v, out, lse), strict=True):
+        check_float(ctx, "attention_tangent", given, name)
     wanted = _WITH_LSE.infer(ctx, [q, k, v, *masks], {**attributes, "part": 0})
     for name, given, one in zip(("out", "lse"), (out, lse), wanted, strict=True):
-        check_float(ctx, "attention_tangent", given, name)
         match_dims(ctx, "attention_tangent", Named(name, given.shape), Named("result", one.shape), range(one.rank))
     for name, given, own in zip(("q", "k", "v", "mask"), tangents, (q, k, v, *masks), strict=False):
         if given is not None:
@@ -189,10 +190,11 @@ def attention_tangent_reference(
 
 def _infer_backward(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     q, k, v, cotangent, lse, delta, *masks = types
+    for name, one in zip(("q", "k", "v", "cotangent", "lse", "delta"), types, strict=False):
+        check_float(ctx, "attention_backward", one, name)
     out, rows = _WITH_LSE.infer(ctx, [q, k, v, *masks], {**attributes, "part": 0})
     given = (("cotangent", cotangent, out), ("lse", lse, rows), ("delta", delta, rows))
     for name, one, wanted in given:
-        check_float(ctx, "attention_backward", one, name)
         if one.rank != wanted.rank:
             raise ctx.fail(f"`attention_backward` needs `{name}` of {wanted.rank} axes, got {one.rank}")
         match_dims(ctx, "attention_backward", Named(name, one.shape), Named("result", wanted.shape), range(one.rank))
