@@ -50,7 +50,8 @@ def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
     function, shapes = PROGRAMS[name]
     code = BACKEND.code(matrix_of(function, shapes))
     assert "wgmma.mma_async" in code.text
-    assert code.resident == 132
+    # Two CTAs of one warpgroup share a multiprocessor where heads are small.
+    assert code.resident == (264 if name in ("full", "causal") else 132)
     if assembler() is None:
         pytest.skip("there is no ptxas here; the text was written")
     words = words_of(code)
