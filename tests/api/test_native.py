@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,7 +86,16 @@ def test_explain_names_groups_kernels_and_choices() -> None:
     f(*given)
     report = f.explain(*given).report
     assert {"groups", "kernels", "choices", "flops", "bytes", "workspace"} <= set(report)
-    assert len(report["kernels"]) == 2
+    # Where K has one segment, a product with its epilogue; where it has more, a product of each, and what joins them.
+    made = [re.sub("_[0-9a-f]{10}:.*", "", line) for line in report["kernels"]]
+    assert made == ["matmul_add_gelu", "matmul", "join_segments", "add_gelu", "max_maximum_sub_exp_sum_reciprocal_mul"]
+    assert [re.sub("_[0-9a-f]{10}:.*", "", line) for line in report["groups"]] == made
+    assert [line.partition(":")[0] for line in report["steps"]] == ["branch"]
+    # Of a K that is known to have one segment, there is nothing to decide.
+    known = ts.jit(add_and_relu, dynamic=False)
+    known(*given)
+    report = known.explain(*given).report
+    assert (len(report["groups"]), len(report["kernels"]), "steps" in report) == (2, 2, False)
 
 
 def test_explain_of_cached_code_names_the_lines_of_this_program(
@@ -103,9 +113,9 @@ def test_explain_of_cached_code_names_the_lines_of_this_program(
         f(*given)
         assert f.specializations[0].origin.source == ("compiled" if name == "first" else "disk cache")
         report = f.explain(*given).report
-        assert list(report)[:3] == ["groups", "kernels", "choices"]
-        assert len(report["groups"]) == 2
-        assert all(f"{name}.py:{line}:" in group for group in report["groups"])
+        assert list(report)[:4] == ["groups", "steps", "kernels", "choices"]
+        assert (len(report["groups"]), len(report["steps"])) == (5, 1)
+        assert all(f"{name}.py:{line}:" in part for part in (*report["groups"], *report["steps"]))
 
 
 def test_options_reach_the_compiler() -> None:
