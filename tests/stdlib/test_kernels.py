@@ -12,6 +12,7 @@ from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.dialect import DIALECT
+from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.schedule.emit.request import Request
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.passes.check_races import find_race
@@ -21,6 +22,7 @@ from tessera.types import dtype as dt
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
 from tests.graph.eager import reference, registry
+from tests.numerics.bounds import assert_close
 from tests.stdlib.running import assert_sound, kernels_of, run_library, typed
 
 OPS = [spec for spec in registry() if type(spec.lower).__name__ == "Library"]
@@ -53,6 +55,10 @@ def test_samples(op: str, sample: Any, is_free: bool) -> None:
     found = run_library(op, arrays, sample.attributes, free_shapes(arrays) if is_free else None)
     wanted: Any = reference(op, *arrays, **sample.attributes)
     results: list[Array] = [wanted] if len(found) == 1 else list(wanted)
+    if op == "attention_backward":
+        spec = REGISTRY[op]
+        assert_close(spec, arrays, spec.with_defaults(sample.attributes), found, f"{op}: {sample.name}")
+        return
     for left, right in zip(found, results, strict=True):
         if op in ("attention", "cached_attention", "attention_with_lse", "attention_parts", "attention_join"):
             assert_attended(left, right, arrays)
