@@ -67,9 +67,7 @@ def steps_taken(body: Any, name: str, sizes: Mapping[str, int]) -> list[SpecOp]:
 
 
 @pytest.mark.parametrize(("sizes", "count"), [(SIZES, 2), (LONG, 4)], ids=["one segment of K", "two segments of K"])
-def test_C1_1_as_many_groups_as_kernels_run(
-    sizes: Mapping[str, int], count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_C1_1_as_many_groups_as_kernels_run(sizes: dict[str, int], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tape = chain_tape()
     (plan,) = programs_in(run_schedule(simplify(tape), steps=1))
     groups = steps_taken(plan.regions[0].block, "tsched.fuse", sizes)
@@ -241,7 +239,7 @@ ODD = {"s0": 1031, "s1": 2053}
 
 def index_values(value: Any) -> set[int]:
     """What an index is in some programs and iterations."""
-    maker = value.owner if isinstance(value, OpResult) else value.block.parent_op()
+    maker: Any = value.owner if isinstance(value, OpResult) else value.block.parent_op()
     if maker.name == "ttarget.index":
         parts = [index_values(operand) for operand in maker.operands]
         names = maker.value("names")
@@ -255,8 +253,9 @@ def alignment(op: SpecOp) -> int:
     """A number of bytes that every start of an access is a multiple of; an argument begins at any element."""
     first = 1 if op.name == "ttarget.load" else 2
     buffer, indices = op.operands[first - 1], op.operands[first:]
-    item = buffer.type.dtype.bytes
-    base = buffer.owner.value("offset").evaluate(ODD) if isinstance(buffer, OpResult) else item
+    kind: Any = buffer.type
+    item, scratch = kind.dtype.bytes, buffer.owner
+    base = scratch.value("offset").evaluate(ODD) if isinstance(scratch, SpecOp) else item
     places = product(*map(index_values, indices))
     offsets = [op.value("offset").evaluate({**ODD, **dict(zip(op.value("coords"), at, strict=True))}) for at in places]
     return gcd(base, *(item * offset for offset in offsets))

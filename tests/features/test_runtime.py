@@ -258,11 +258,12 @@ def test_B6_library_kernels_run_interpreted_in_narrow_floats(spec: Any, monkeypa
     tried: list[str] = []
     for dtype in (BY_NAME["bf16"], BY_NAME["f8e4m3"]):
         sample = spec.samples[-1 if spec.short_name in WITH_NARROW_RESULTS else 0]
-        attributes, arrays = sample.attributes, [np.asarray(x) for x in sample.make(np.random.default_rng(0))]
+        attributes: dict[str, Any] = dict(sample.attributes)
+        arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(0))]
         if spec.short_name in WITH_NARROW_RESULTS:
             with pytest.raises(RuleDTypeError, match="accumulators"):
                 infer(spec.short_name, *typed([x.astype(numpy_dtype(dtype)) for x in arrays], None), **attributes)
-            attributes = {**attributes, "dtype": dtype}
+            attributes["dtype"] = dtype
         else:
             arrays = [x.astype(numpy_dtype(dtype)) if x.dtype.kind == "f" else x for x in arrays]
         try:
