@@ -2,9 +2,9 @@
 
 Scores are rematerialized block by block: with their log-sum-exps, `P = exp2(s - lse)` needs no maximum and no sum, and
 with `delta = rowsum(dout * out)` the gradient of the scores is `dS = P (dout vᵀ - delta)`. Both passes are one kernel
-seen from two sides: a program has a block of rows of its own (queries, or keys), and loops over blocks of the others.
-From the side of the queries `dq = scale dS k`; from that of the keys, with scores transposed, `dk = scale dSᵀ q` and
-`dv = Pᵀ dout`, summed over all heads of queries that share a head of keys, in order. All sums are chains in the order
+with queries and keys exchanged: a program has a block of rows of its own, and loops over blocks of the others. With
+rows of queries `dq = scale dS k`; with rows of keys, and scores transposed, `dk = scale dSᵀ q` and `dv = Pᵀ dout`,
+summed over all heads of queries that share a head of keys, in order. All sums are chains in the order
 of what is summed, so sizes of blocks, threads and the batch change no bit.
 """
 
@@ -186,7 +186,7 @@ class BackwardPass:
         wide = b.elementwise("mul", scale, b.full(_LOG2E, (), f64))
         return b.cast(wide, self.dtype), b.cast(scale, self.dtype)
 
-    def _spread(self, number: float | SSAValue, sizes: tuple[int, ...]) -> SSAValue:
+    def _fill(self, number: float | SSAValue, sizes: tuple[int, ...]) -> SSAValue:
         b = self.b
         return b.broadcast(number, sizes, ()) if isinstance(number, SSAValue) else b.full(number, sizes, self.dtype)
 
@@ -267,7 +267,7 @@ class BackwardPass:
         """A block of the program's rows; those that are multiplied for scores are scaled."""
         b, tile = self.b, self._load_rows(self.own[at], d)
         sizes = (self.rows.tile, self.own[at].axis.tile)
-        return tile if at else b.elementwise("mul", tile, self._spread(self.factor, sizes))
+        return tile if at else b.elementwise("mul", tile, self._fill(self.factor, sizes))
 
     def _load_rows(self, factor: Factor, d: SSAValue) -> SSAValue:
         b, region = self.b, self._region(self.rows, factor.axis, **{factor.axis.name: d})
@@ -353,7 +353,7 @@ class BackwardPass:
         b, axis = self.b, factor.axis
         region = self._region(self.rows, axis, **{axis.name: self.column})
         if number != VALUE:
-            total = b.elementwise("mul", total, self._spread(self.scale, region.sizes))
+            total = b.elementwise("mul", total, self._fill(self.scale, region.sizes))
         made = b.cast(total, self.call.results[number].dtype)
         head = "_g" if self.is_by_keys else "_h"
         b.store(made, self.call.output(b, number), [Dim.symbol("_b"), Dim.symbol(head), self.rows.at, axis.at], region)
@@ -384,7 +384,7 @@ class NarrowBackward(BackwardPass):
     def _weigh(self, scores: SSAValue, lse: SSAValue, at: dict[str, SSAValue]) -> SSAValue:
         b, region = self.b, self._region(self.rows, self.columns, **at)
         lowered = self._across(b.elementwise("mul", lse, b.full(-_LOG2E, tile_type(lse).shape, self.dtype)))
-        factor = self._spread(self.factor, region.sizes)
+        factor = self._fill(self.factor, region.sizes)
         if len(self.call.operands) > MASK:
             scores = self._mask(b.elementwise("mul", scores, factor), region)
             return b.elementwise("exp2", b.elementwise("add", scores, lowered))

@@ -322,7 +322,7 @@ def _attend(sizes: Sequence[int], mask: str, attributes: Attributes, rng: np.ran
 
 
 def _tangent_samples() -> tuple[Sample, ...]:
-    def made(sizes: Sequence[int], mask: str, attributes: Attributes, by: Sequence[int]) -> Make:
+    def draw(sizes: Sequence[int], mask: str, attributes: Attributes, by: Sequence[int]) -> Make:
         def make(rng: np.random.Generator) -> Sequence[Array]:
             *given, out, lse = _attend(sizes, mask, attributes, rng)
             tangents = normal(*(given[number].shape for number in by))(rng)
@@ -331,16 +331,16 @@ def _tangent_samples() -> tuple[Sample, ...]:
         return make
 
     found = [
-        Sample(name, made(sizes, mask, given, by), {**given, "by": by})
+        Sample(name, draw(sizes, mask, given, by), {**given, "by": by})
         for name, sizes, mask, given in _CASES
         for by in [(*_BY, 3) if mask == "random" else _BY]
     ]
     _, sizes, mask, given = _CASES[0]
-    return (*found, Sample("by values alone", made(sizes, mask, given, (2,)), {"by": (2,)}))
+    return (*found, Sample("by values alone", draw(sizes, mask, given, (2,)), {"by": (2,)}))
 
 
 def _backward_samples() -> tuple[Sample, ...]:
-    def made(sizes: Sequence[int], mask: str, attributes: Attributes) -> Make:
+    def draw(sizes: Sequence[int], mask: str, attributes: Attributes) -> Make:
         def make(rng: np.random.Generator) -> Sequence[Array]:
             *given, out, lse = _attend(sizes, mask, attributes, rng)
             (cotangent,) = normal(out.shape)(rng)
@@ -349,7 +349,7 @@ def _backward_samples() -> tuple[Sample, ...]:
 
         return make
 
-    return tuple(Sample(name, made(sizes, mask, given), given) for name, sizes, mask, given in _CASES)
+    return tuple(Sample(name, draw(sizes, mask, given), given) for name, sizes, mask, given in _CASES)
 
 
 def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
