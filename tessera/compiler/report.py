@@ -133,6 +133,10 @@ def work_of(program: ModuleOp, kernels: Sequence[KernelOp], targets: Sequence[Sp
     model from a share: `values` on which depends what is read, or `loops` whose iterations wait for each other.
     """
     known = {kernel.symbol: kernel for kernel in kernels}
+    # A program of many layers calls each kernel many times: what is true of a kernel is looked for once.
+    has_dots = {name: any(isinstance(op, DotOp) for op in kernel.walk()) for name, kernel in known.items()}
+    reads_indices = {name: _reads_indices(kernel) for name, kernel in known.items()}
+    forms = {name: _forms_of(name, targets) for name in known}
     found: list[dict[str, Any]] = []
     for call in program.walk():
         if not isinstance(call, CallOp):
@@ -142,14 +146,13 @@ def work_of(program: ModuleOp, kernels: Sequence[KernelOp], targets: Sequence[Sp
                 found[-1]["kernels"].append(call.kernel)
             continue
         kernel = known.get(call.kernel)
-        has_dots = kernel is not None and any(isinstance(op, DotOp) for op in kernel.walk())
         found.append(
             {
                 "kernels": [call.kernel],
                 "kind": kernel.kind if kernel is not None else "",
-                "dtype": _computed_dtype(call, _forms_of(call.kernel, targets)),
-                "has_dots": has_dots,
-                "unseen": _unseen_in(call, kernel),
+                "dtype": _computed_dtype(call, forms.get(call.kernel) or _forms_of(call.kernel, targets)),
+                "has_dots": has_dots.get(call.kernel, False),
+                "unseen": "values" if reads_indices.get(call.kernel) else _unseen_in(call, kernel),
                 "blocks": str(product(_sizes(kernel, call))) if kernel is not None else "",
                 "flops": str(call.flops),
                 "bytes": str(call.bytes),
@@ -186,12 +189,17 @@ def _computed_dtype(call: CallOp, forms: Sequence[SpecOp]) -> str:
     return "f64" if "f64" in floats else "f32" if floats else "int"
 
 
-def _unseen_in(call: CallOp, kernel: KernelOp | None) -> str:
-    """What a model of bytes and flops does not see of a kernel."""
-    for op in kernel.walk() if kernel is not None else ():
+def _reads_indices(kernel: KernelOp) -> bool:
+    """Whether values decide which elements a kernel reads, or how many."""
+    for op in kernel.walk():
         bounds = (op.low, op.high) if isinstance(op, TileForOp) else ()
         if any(map(_is_read, op.at if isinstance(op, TileLoadOp | TileStoreOp) else bounds)):
-            return "values"
+            return True
+    return False
+
+
+def _unseen_in(call: CallOp, kernel: KernelOp | None) -> str:
+    """What a model of bytes and flops does not see of a call whose indices no values decide."""
     is_alone = isinstance(call.parent_op(), ModuleOp)
     return "" if is_alone and kernel is not None and kernel.kind != "library" else "loops"
 
