@@ -420,6 +420,57 @@ with ts.dist.timeline() as timeline:
 
 [span.kind for span in timeline.spans]""",
     "tessera.dist.world_size": "ts.dist.world_size()",
+    "tessera.nn.Cell": """cell = ts.nn.LSTMCell.init(ts.random.key(0), 3, 4)
+isinstance(cell, ts.nn.Cell)""",
+    "tessera.nn.GPT2_NAMES": """len(ts.nn.GPT2_NAMES) > 0""",
+    "tessera.nn.initializers": """ts.nn.initializers.normal(ts.random.key(0), (2, 3)).shape""",
+    "tessera.optim.AccumulationState": """optimizer = ts.optim.accumulate(ts.optim.sgd(0.1), 2)
+type(optimizer.init({"w": ts.ones((2,))})).__name__""",
+    "tessera.optim.AdafactorState": """type(ts.optim.adafactor(0.1).init({"w": ts.ones((2,))})).__name__""",
+    "tessera.optim.AdamState": """type(ts.optim.adam(0.1).init({"w": ts.ones((2,))})).__name__""",
+    "tessera.optim.Assigned": """params = {"w": ts.ones((2,))}
+ts.optim.apply_updates(params, ts.optim.Assigned({"w": ts.zeros((2,))}))["w"]""",
+    "tessera.optim.AverageState": """type(ts.optim.ema(0.9).init({"w": ts.ones((2,))})).__name__""",
+    "tessera.optim.CountState": """ts.optim.CountState.__name__""",
+    "tessera.optim.EmptyState": """optimizer = ts.optim.clip_by_global_norm(1.0)
+type(optimizer.init({"w": ts.ones((2,))})).__name__""",
+    "tessera.optim.LionState": """type(ts.optim.lion(0.1).init({"w": ts.ones((2,))})).__name__""",
+    "tessera.optim.MasterState": """optimizer = ts.optim.with_master(ts.optim.sgd(0.1))
+type(optimizer.init({"w": ts.ones((2,), ts.bf16)})).__name__""",
+    "tessera.optim.MomentumState": """type(ts.optim.sgd(0.1).init({"w": ts.ones((2,))})).__name__""",
+    "tessera.optim.ParameterAverage": """type(ts.optim.ema(0.9)).__name__""",
+    "tessera.optim.ScaledState": """optimizer = ts.optim.with_loss_scale(ts.optim.sgd(0.1))
+type(optimizer.init({"w": ts.ones((2,))})).__name__""",
+    "tessera.data.Dataset": """len(ts.data.Loader([1, 2, 3, 4], 2, shuffle=False))""",
+    "tessera.data.write_tokens": """import tempfile
+with tempfile.TemporaryDirectory() as folder:
+    ts.data.write_tokens(f"{folder}/text.tokens", b"some text", vocabulary=256)
+    count = len(ts.data.TokenFile(f"{folder}/text.tokens"))
+
+count""",
+    "tessera.train.Event": """found = []
+optimizer = ts.optim.sgd(0.1)
+step = ts.train.make_step(lambda w, x: ((w - x) ** 2.0).mean(), optimizer)
+state = ts.train.State.init(ts.zeros(()), optimizer)
+ts.train.fit(step, state, [ts.ones((4,))], steps=2, callbacks=[lambda event: found.append(event.step)], progress=False)
+found""",
+    "tessera.train.Fit": """optimizer = ts.optim.sgd(0.1)
+step = ts.train.make_step(lambda w, x: ((w - x) ** 2.0).mean(), optimizer)
+state = ts.train.State.init(ts.zeros(()), optimizer)
+ts.train.fit(step, state, [ts.ones((4,))], steps=2, progress=False).history.steps""",
+    "tessera.train.Restored": """import tempfile
+with tempfile.TemporaryDirectory() as folder, ts.train.Checkpointer(folder) as checkpoints:
+    checkpoints.save(7, {"w": ts.ones((2,))})
+    checkpoints.wait()
+    found = checkpoints.restore({"w": ts.zeros((2,))})
+
+found.step""",
+    "tessera.train.restore": """import tempfile
+with tempfile.TemporaryDirectory() as folder:
+    ts.train.save(f"{folder}/model.safetensors", {"w": ts.ones((2,))})
+    found = ts.train.restore(f"{folder}/model.safetensors", {"w": ts.zeros((2,))})
+
+found["w"]""",
     "tessera.profile.KernelEvent": """found = ts.jit(lambda x: ts.ops.relu(x @ x.T)).profile(x)
 [(event.kind, event.end >= event.start) for event in found.kernels]""",
     "tessera.profile.KernelLowering": """found = ts.jit(lambda x: ts.ops.relu(x @ x.T)).profile(x)

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +39,10 @@ MODULES = {
     "effects": "tessera.effects",
     "graph": "tessera.graph",
     "profile": "tessera.profile",
+    "nn": "tessera.nn",
+    "optim": "tessera.optim",
+    "data": "tessera.data",
+    "train": "tessera.train",
     "random": "tessera.random",
     "verify": "tessera.verify",
     "stdlib": "tessera.stdlib",
@@ -133,7 +138,9 @@ def documented(text: str) -> set[str]:
 
 
 def summary_of(value: Any) -> str:
-    """The first paragraph of a docstring, on one line."""
+    """The first paragraph of a docstring, on one line; a mapping has none of its own."""
+    if isinstance(value, Mapping):
+        return f"A table of {len(value)} names."  # pyright: ignore[reportUnknownArgumentType]
     return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
 
 
@@ -153,7 +160,8 @@ def signature_of(value: Any, *, skip_first: bool = False, breaks: bool = False) 
         star = star or one.kind is one.VAR_POSITIONAL
         prefix = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
         text = prefix + one.name + _annotation(one.annotation)
-        shown.append(text if one.default is one.empty else f"{text}{_default(one)}")
+        default = "" if one.default is one.empty else re.sub(r"<function (\w+) at 0x\w+>", r"\1", _default(one))
+        shown.append(text + default)
         following = parameters[index + 1].kind if index + 1 < len(parameters) else None
         if one.kind is one.POSITIONAL_ONLY and following is not one.POSITIONAL_ONLY:
             shown.append("/")

@@ -188,8 +188,6 @@ EQUIVALENT: Mapping[str, str] = {
     "zero is in every range, and takes neither end",
     "tessera/ir/base/scalar_reference.py: inside = (wide > low) & (wide < float(high + 1))": "the lowest number is the "
     "end that it takes otherwise",
-    "tessera/ir/graph/ops/reduce.py: steps = -(-rows.shape[1] * LANES)": "rows are filled up with the identity, which "
-    "changes nothing however often it comes",
     "tessera/ir/graph/ops/reduce.py: end = np.where(np.isinf(end) | (end == 0), x.dtype.type(2), end)": "a row of "
     "zeros or infinities has one norm, whatever it is divided by and multiplied with",
     "tessera/ir/graph/kept_values.py: source, sink = -1, -3": "any two numbers that no value has",
@@ -217,8 +215,6 @@ EQUIVALENT: Mapping[str, str] = {
     "simplified away when it is written",
     "tessera/ir/tile/indexing.py: found = self._unknown(Dim((((atom,), 2),)))": "the key of a fresh name: twice an "
     "atom stands for it as well as the atom",
-    "tessera/ir/schedule/host_program/memory.py: return strip_aliases(old) is strip_aliases(value)": "None, where "
-    "nothing is written over, is no value",
     "tessera/ir/schedule/host_program/memory.py: slots[at].size = _larger(size, slots[at].size)": "the larger of two "
     "has no order",
     "tessera/ir/schedule/host_program/memory.py: return (1, (held - size).value or 1)": "sizes are whole lines: a "

@@ -145,8 +145,9 @@ OTHERS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def test_every_op_is_asked() -> None:
-    # A `custom_linear` is never part of a program: it is transposed, or its rule takes its place.
-    named = {spec.short_name for spec in SPECS} | OTHERS.keys() | {"custom_linear"}
+    # A `custom_linear` is never part of a program: it is transposed, or its rule takes its place; a `size_cond` is made
+    # by a pass.
+    named = {spec.short_name for spec in SPECS} | OTHERS.keys() | {"custom_linear", "size_cond"}
     assert {spec.short_name for spec in REGISTRY} == named
 
 

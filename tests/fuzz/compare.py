@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backends.reference.compile import bind_sizes, run_tape
+from tessera.backends.reference.compile import bind_sizes, run_tape, static_attribute
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY
@@ -40,7 +40,9 @@ def interpreted(tape: Tape, arrays: Sequence[Array], rng: np.random.Generator | 
         values |= dict(zip(record.results, made, strict=True))
         is_inexact = REGISTRY[record.op].short_name in BOUNDS
         if rng is not None and (is_inexact or moved.intersection(record.operands)):
-            values[record.results[0]] = _moved(record, [values[v] for v in record.operands], made[0], rng)
+            static = {name: static_attribute(value, sizes) for name, value in record.attributes.items()}
+            known = replace(record, attributes=static)
+            values[record.results[0]] = _moved(known, [values[v] for v in record.operands], made[0], rng)
             moved.update(record.results)
     return [values[output] for output in tape.outputs]
 

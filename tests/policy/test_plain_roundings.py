@@ -85,13 +85,13 @@ def test_products_under_policies_are_on_matrix_units(gpu: str, policy: Any) -> N
 
 @pytest.mark.parametrize("rows", [16, 64, 256])
 def test_inference_is_on_matrix_units_whatever_the_number_of_rows(rows: int) -> None:
-    """Both operands are put into memory as bf16, since units take them from there: a row alone has the bits it has."""
+    """A weight of 8 bits is computed as bf16 where units multiply it: a row alone has the bits it has."""
     function: Any = ts.jit(product, policy=ts.Inference())
     options = Options.of(backend="cuda", features=("sm_90a",))
     made = lower(function.trace(X[:rows], X).tape, options)
     assert made.targets[-1].name == "ttarget.matrix_kernel"
     sides = [argument.type for argument in made.kernels[-1].regions[0].block.args[:2]]
-    assert [str(getattr(side, "dtype", "")) for side in sides] == 2 * ["bf16"]
+    assert [str(getattr(side, "dtype", "")) for side in sides] == ["f8e4m3", "bf16"]
 
 
 @pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")

@@ -80,6 +80,10 @@ SPECS = [
 ]  # fmt: skip
 
 
+IN_OTHER_OPS = {"attention_tangent"}
+"""Differentiated as the ops that it decomposes into, which add in another order than its reference."""
+
+
 def _close(found: Array, expected: Array, bound: float) -> bool:
     """Equal up to a relative error wherever the expected number is finite."""
     is_known = np.isfinite(expected)
@@ -92,7 +96,11 @@ def test_tangents_are_central_differences(spec: OpSpec) -> None:
         rng = np.random.default_rng(1)
         directions: list[Array] = [rng.standard_normal(arrays[at].shape) for at in active_inputs(tape)]
         outputs, tangents = tangents_of(tape, arrays, directions)
-        assert [array.tobytes() for array in outputs] == [array.tobytes() for array in run(tape, arrays)]
+        again = run(tape, arrays)
+        if spec.short_name in IN_OTHER_OPS:
+            assert all(_close(one, other, 1e-12) for one, other in zip(outputs, again, strict=True))
+        else:
+            assert [array.tobytes() for array in outputs] == [array.tobytes() for array in again]
         if spec.short_name == "std" and not outputs[0].all():
             continue  # not differentiable at 0, as the root is not
         for found, expected in zip(tangents, differences(tape, arrays, directions), strict=True):

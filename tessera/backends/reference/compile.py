@@ -32,7 +32,7 @@ def run_tape(tape: Tape, arguments: Sequence[Any], sizes: Sizes | None = None) -
     values: dict[int, Array] = dict(zip(tape.inputs, arrays, strict=True))
     for record in tape.records:
         spec = REGISTRY[record.op]
-        attributes = {name: _static(value, bound) for name, value in record.attributes.items()}
+        attributes = {name: static_attribute(value, bound) for name, value in record.attributes.items()}
         results = _run(spec, [values[v] for v in record.operands], attributes)
         for number, result in zip(record.results, results, strict=True):
             expected = numpy_dtype(tape.types[number].dtype)
@@ -50,14 +50,14 @@ def _run(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str, Any])
     return tuple(np.asarray(item) for item in result) if isinstance(result, tuple) else (np.asarray(result),)
 
 
-def _static(value: Any, sizes: Sizes) -> Any:
+def static_attribute(value: Any, sizes: Sizes) -> Any:
     """An attribute as a reference takes it: dims with their values at this call, bodies as functions on arrays."""
     if isinstance(value, Dim):
         return Dim.constant(value.evaluate(sizes))
     if isinstance(value, Tape):
         return _function_of(value, sizes)
     if isinstance(value, tuple):
-        return tuple(_static(item, sizes) for item in cast("tuple[Any, ...]", value))
+        return tuple(static_attribute(item, sizes) for item in cast("tuple[Any, ...]", value))
     return value
 
 

@@ -75,6 +75,17 @@ class AttentionOp(SpecOp):
     scale: float | None
     part: int
 
+class AttentionBackwardOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    cotangent: SSAValue
+    lse: SSAValue
+    delta: SSAValue
+    mask: Sequence[SSAValue]
+    causal: bool
+    scale: float | None
+
 class AttentionJoinOp(SpecOp):
     acc: SSAValue
     top: SSAValue
@@ -91,6 +102,17 @@ class AttentionPartsOp(SpecOp):
     keys: int
     scale: float | None
 
+class AttentionTangentOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    out: SSAValue
+    lse: SSAValue
+    others: Sequence[SSAValue]
+    causal: bool
+    scale: float | None
+    by: tuple[int, ...]
+
 class AttentionWithLseOp(SpecOp):
     q: SSAValue
     k: SSAValue
@@ -98,6 +120,7 @@ class AttentionWithLseOp(SpecOp):
     mask: Sequence[SSAValue]
     causal: bool
     scale: float | None
+    part: int
 
 class AvgPoolOp(SpecOp):
     x: SSAValue
@@ -658,16 +681,19 @@ class RaggedBlocksOp(SpecOp):
     matrix: SSAValue
     start: SSAValue
     end: SSAValue
+    dtype: DType | None
 
 class RaggedDotOp(SpecOp):
     x: SSAValue
     w: SSAValue
     offsets: SSAValue
+    dtype: DType | None
 
 class RaggedOuterOp(SpecOp):
     x: SSAValue
     y: SSAValue
     offsets: SSAValue
+    dtype: DType | None
 
 class RandomBitsOp(SpecOp):
     key: SSAValue
