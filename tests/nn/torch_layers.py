@@ -68,19 +68,20 @@ def compare(
     expected = their_call(theirs, *tensors)
     (expected * weights_like(expected)).sum().backward()
     y, by_layer, by_x = own_gradients(layer, tuple(ts.asarray(one) for one in arrays), own_call)
-    _assert_close("y", y, expected, terms)
-    _assert_close("x", by_x, tensors[0].grad, terms)
+    assert_close("y", y, expected, terms)
+    assert_close("x", by_x, tensors[0].grad, terms)
     found = nn.state_dict(by_layer, layout="torch")
     known = dict(theirs.named_parameters())
     loaded = {name: nn.translate(name, names) for name in found}
     assert set(loaded.values()) >= set(known), "a parameter of PyTorch's layer has no counterpart"
     for name, their_name in loaded.items():
         if their_name in known:
-            _assert_close(name, np.asarray(found[name]), known[their_name].grad, terms)
+            assert_close(name, np.asarray(found[name]), known[their_name].grad, terms)
     return layer
 
 
-def _assert_close(name: str, found: Any, expected: Any, terms: int) -> None:
+def assert_close(name: str, found: Any, expected: Any, terms: int) -> None:
+    """Assert that values are those of a tensor of PyTorch, as closely as sums of so many terms allow."""
     wanted = expected.detach().numpy()
     scale = float(np.max(np.abs(wanted), initial=0.0))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance(terms, scale), err_msg=name)
