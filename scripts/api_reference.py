@@ -260,7 +260,8 @@ def _sentence(entry: Entry) -> str:
     if callable(entry.value) or inspect.isclass(entry.value):
         return entry.summary
     summary = CONSTANTS.get(entry.path, entry.summary)
-    return summary if " at 0x" in repr(entry.value) else f"`{entry.value!r}`. {summary}"
+    is_plain = not isinstance(entry.value, ModuleType) and " at 0x" not in repr(entry.value)
+    return f"`{entry.value!r}`. {summary}" if is_plain else summary
 
 
 CONSTANTS = {

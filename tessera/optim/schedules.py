@@ -79,7 +79,7 @@ def cosine(start: float, steps: int, *, end: float = 0.0) -> Schedule:
 
 
 def exponential(start: float, *, decay: float, steps: int, staircase: bool = False, end: float = 0.0) -> Schedule:
-    """`start` times `decay` for every `steps` steps, continuously or at once (`staircase`); `end` at least.
+    """`start` times `decay` for every `steps` steps, continuously or in steps (`staircase`); `end` at least.
 
     >>> rate = ts.optim.exponential(8.0, decay=0.5, steps=2, staircase=True)
     >>> [float(rate(step)) for step in range(5)]
@@ -160,7 +160,7 @@ def warmup_cosine(peak: float, *, warmup: int, steps: int, start: float = 0.0, e
     rising, whole = _length("warmup_cosine", "warmup", warmup, least=0), _length("warmup_cosine", "steps", steps)
     if rising >= whole:
         raise ArgumentError(
-            f"`warmup_cosine` ends at step {whole}, which its warmup of {rising} steps does not leave room for",
+            f"`warmup_cosine` ends at step {whole}, and its warmup of {rising} steps is no shorter",
             fix="give `steps` as those of the whole run, warmup included",
         )
     falling = cosine(peak, whole - rising, end=end)

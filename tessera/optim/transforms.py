@@ -295,12 +295,12 @@ def add_decayed_weights(weight_decay: float, *, mask: Mask | None = None) -> Opt
         leaves, form = flatten_in_order(required_params("add_decayed_weights", params))
         chosen = masked_leaves("add_decayed_weights", mask, leaves, form)
         updates = leaves_alike("add_decayed_weights", "gradients", gradients, form)
-        return unflatten(form, [decayed(*row, number) for row in zip(updates, leaves, chosen, strict=True)])
+        return unflatten(form, [add_decay(*row, number) for row in zip(updates, leaves, chosen, strict=True)])
 
     return stateless(function)
 
 
-def decayed(update: Any, parameter: Any, is_chosen: bool, weight_decay: float) -> Any:
+def add_decay(update: Any, parameter: Any, is_chosen: bool, weight_decay: float) -> Any:
     """An update with the decay of its parameter, in the dtype of states, where a mask has chosen it."""
     if not is_chosen or not weight_decay:
         return update

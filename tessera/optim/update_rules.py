@@ -18,9 +18,9 @@ from tessera.optim.transforms import (
     Mask,
     Optimizer,
     Rate,
+    add_decay,
     check_fraction,
     check_rate,
-    decayed,
     flatten_in_order,
     float_leaves,
     leaves_alike,
@@ -84,7 +84,7 @@ def _decay(
         return list(steps)
     leaves = leaves_alike(name, "params", required_params(name, params), form)
     chosen = masked_leaves(name, mask, leaves, form)
-    return [decayed(*row, weight_decay) for row in zip(steps, leaves, chosen, strict=True)]
+    return [add_decay(*row, weight_decay) for row in zip(steps, leaves, chosen, strict=True)]
 
 
 def sgd(learning_rate: Rate, *, momentum: float = 0.0, nesterov: bool = False) -> Optimizer:

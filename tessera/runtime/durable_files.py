@@ -58,10 +58,10 @@ def write_durable(
 ) -> None:
     """Write a file in one step: another reader sees what was there before, or all of it; see `write_flushed`.
 
-    >>> import tempfile
+    >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_durable(f"{folder}/note", [b"one ", b"two"])
-    ...     open(f"{folder}/note").read()
+    ...     pathlib.Path(folder, "note").read_text()
     'one two'
     """
     beside = _beside(path, "new")

@@ -311,11 +311,6 @@ MISTAKES: dict[str, Mistake] = {
         ("`tessera.random.normal(key, (2, 3))`", "`key = tessera.random.key(0)`"),
         "key = ts.random.key(0)\nts.random.normal(key, (2, 3))\n",
     ),
-    "nn": Mistake(
-        "ts.nn.Linear(3, 4)\n",
-        ("layers are functions on tensors here, in `tessera.ops`",),
-        "ts.ops.matmul(np.ones((2, 3)), np.ones((3, 4)))\n",
-    ),
     "linear": Mistake(
         "ts.ops.linear(np.ones((2, 3)), np.ones((4, 3)))\n",
         ("`tessera.ops.matmul(x, weight.T) + bias`",),

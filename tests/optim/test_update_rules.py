@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError, PytreeError
 from tessera.stdlib.optimizers import bias_correction
+
+torch: Any = pytest.importorskip("torch", reason="a peer")
 
 STEPS = 20
 EPSILON = float(np.finfo(np.float32).eps)

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError, DonatedError
 from tessera.frontend.pytree import flatten
+
+torch: Any = pytest.importorskip("torch", reason="a peer")
 
 
 def problem() -> tuple[dict[str, np.ndarray[Any, Any]], list[tuple[Any, Any]]]:

@@ -25,6 +25,7 @@ ttile.kernel @doubled(%x: !ttile.buffer<[256], f32>, %y: !ttile.buffer<[256], f3
 // CHECK:         ttarget.shuffle %{{.*}} {mode = "down", by = 3, width = 16}
 // CHECK-NEXT:    ttarget.shuffle %{{.*}} {mode = "xor", by = 5}
 // CHECK:         ttarget.vote %{{.*}} {kind = "any"}
+// CHECK-NEXT:    ttarget.select
 // CHECK:         ttarget.barrier
 ttile.kernel @lanes(%x: !ttile.buffer<[32], f32>, %y: !ttile.buffer<[32], f32>) attributes {symbols = [], grid = [1], writes = [1], schedule = {max_registers = 40, max_shared = 4096}} {
   %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
