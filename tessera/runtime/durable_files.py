@@ -34,9 +34,7 @@ def sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-def write_flushed(
-    path: str, parts: Iterable[bytes | memoryview], finish: Callable[[int], None] | None = None
-) -> None:
+def write_flushed(path: str, parts: Iterable[bytes | memoryview], finish: Callable[[int], None] | None = None) -> None:
     """Write a new file and flush it to the disk; `finish` gets its descriptor when all parts are written."""
     with open(path, "xb", buffering=0) as file:
         for part in parts:
@@ -53,9 +51,7 @@ def _write_all(descriptor: int, view: memoryview) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def write_durable(
-    path: str, parts: Iterable[bytes | memoryview], finish: Callable[[int], None] | None = None
-) -> None:
+def write_durable(path: str, parts: Iterable[bytes | memoryview], finish: Callable[[int], None] | None = None) -> None:
     """Write a file in one step: another reader sees what was there before, or all of it; see `write_flushed`.
 
     >>> import pathlib, tempfile
