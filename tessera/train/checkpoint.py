@@ -60,6 +60,13 @@ class Snapshot:
             texts = {"values": json.dumps(self.values), "notes": json.dumps(dict(notes))}
             safetensors.write(path, self.tensors, {"version": str(VERSION), **texts})
             return
+        others = sorted({*os.listdir(path)} - {TENSORS, NOTES}) if os.path.isdir(path) else []
+        if others:
+            raise CheckpointError(
+                f"`{path}` is a folder that holds other things than a checkpoint: {', '.join(others[:3])}",
+                notes=("rule: a checkpoint replaces the folder that it is saved as, with all that is in it",),
+                fix="save to another path, as to a new folder in this one",
+            )
         make_durable_folder(path, lambda folder: self._fill(folder, notes))
 
     def _fill(self, folder: str, notes: Mapping[str, Any]) -> None:
@@ -85,10 +92,11 @@ def save(path: str | os.PathLike[str], tree: Any, notes: Mapping[str, Any] | Non
     >>> ts.train.restore(path, {"layers": [ts.zeros((2,)), ts.zeros((3,))]})
     {'layers': [Tensor([2] f32, [1, 1]), Tensor([3] f32, [0, 0, 0])]}
     """
-    Snapshot.of(tree).write(os.fspath(path), _check_notes(notes or {}))
+    Snapshot.of(tree).write(os.fspath(path), check_notes(notes or {}))
 
 
-def _check_notes(notes: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_notes(notes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Notes that JSON has; raises ArgumentError (T0202) for others."""
     try:
         json.dumps(dict(notes))
     except (TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from tessera.diagnostics.codes import ArgumentError, CheckpointError
 from tessera.diagnostics.frames import guard_class
 from tessera.frontend.arguments import check_bool, check_int
 from tessera.runtime.durable_files import recover_folder, remove_folder, remove_leftovers
-from tessera.train.checkpoint import NOTES, Snapshot, fill, open_checkpoint
+from tessera.train.checkpoint import NOTES, Snapshot, check_notes, fill, open_checkpoint
 
 _NAME = re.compile(r"step-(\d{9,})")
 
@@ -82,13 +83,14 @@ class Checkpointer:
         if number < 0:
             raise ArgumentError(f"`save` takes `step` from 0, got {number}")
         self.wait()
-        snapshot, kept = Snapshot.of(tree), dict(notes or {})
+        # Notes are those of now: the caller may change them while a thread writes.
+        snapshot, kept = Snapshot.of(tree), json.loads(json.dumps(dict(check_notes(notes or {}))))
         self._pending = self._writer.submit(self._write, number, snapshot, kept)
         if not self._is_asynchronous:
             self.wait()
 
     def _write(self, step: int, snapshot: Snapshot, notes: dict[str, Any]) -> None:
-        snapshot.write(self.path(step), {"step": step, **notes})
+        snapshot.write(self.path(step), {**notes, "step": step})
         recent = [number for number in self.steps() if number <= step][-self.keep :]
         for number in self.steps():
             is_kept = number in recent or number > step

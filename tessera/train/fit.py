@@ -111,7 +111,7 @@ def fit(
     run = _Run(step, state, check_finite, tuple(callbacks), checkpoints)
     run.resume(batches)
     with Display(steps, run.taken, is_shown=progress) as display, _interrupts() as interrupted:
-        for batch in _stream(batches, steps, run.taken):
+        for batch in _stream(batches, steps, run.taken, run.used):
             run.take(batch, display)
             is_last = bool(interrupted) or run.is_stopped or (steps is not None and run.taken >= steps)
             if is_last:
@@ -140,6 +140,8 @@ class _Run:
         self.history, self.taken, self.is_stopped = History(), step_of(state), False
         self._pending: deque[tuple[int, Mapping[str, Any]]] = deque()
         self._rate, self._least, self._saved = Rate(), None, -1
+        self.used = 0
+        """Batches that a run which continues has used before, where they have no position to go back to."""
 
     def resume(self, batches: Any) -> None:
         """Continue from the last checkpoint, if there is one."""
@@ -150,6 +152,8 @@ class _Run:
         self.history = History.from_json(found.notes.get("history", {}))
         if found.notes.get("data") is not None and hasattr(batches, "restore"):
             batches.restore(found.notes["data"])
+        else:
+            self.used = self.taken
 
     def take(self, batch: Any, display: Display) -> None:
         """One step."""
@@ -218,9 +222,9 @@ class _Run:
             self._checkpoints.wait()
 
 
-def _stream(batches: Iterable[Any], steps: int | None, taken: int) -> Iterator[Any]:
-    """The batches of a run: once, or over and over up to `steps`; without those that were used before."""
-    skip = 0 if hasattr(batches, "restore") else taken
+def _stream(batches: Iterable[Any], steps: int | None, taken: int, used: int) -> Iterator[Any]:
+    """The batches of a run: once without the first `used`, or over and over up to `steps`, from step `taken` on."""
+    skip = used if steps is None or hasattr(batches, "restore") else taken
     if steps is not None and taken >= steps:
         return
     while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
@@ -87,12 +87,25 @@ def _check_state(state: Any, average: Any) -> None:
             f"a step of `make_step` takes a `State`, got {type(state).__name__}",
             fix="make one: `ts.train.State.init(params, optimizer)`",
         )
+    if any(isinstance(one, ScaledState) for one in _states_inside(state.opt_state)):
+        raise ArgumentError(
+            "the optimizer scales the loss inside of another one, where the step does not see it",
+            notes=("rule: gradients are divided by the scale that the loss was multiplied with",),
+            fix="put it around all others: `ts.optim.with_loss_scale(ts.optim.chain(...))`",
+        )
     if (state.average is None) != (average is None):
         has, lacks = ("step", "state") if state.average is None else ("state", "step")
         raise ArgumentError(
             f"the {has} has an `average`, and the {lacks} has none",
             fix="give the same `average=ts.optim.ema(...)` to `State.init` and to `make_step`",
         )
+
+
+def _states_inside(state: Any) -> Iterator[Any]:
+    """The states that the state of an optimizer is made of, which are tuples, without itself."""
+    for part in cast("tuple[Any, ...]", state) if isinstance(state, tuple) else ():
+        yield part
+        yield from _states_inside(part)
 
 
 def _take_apart(found: Any, has_aux: bool, takes_extra: bool) -> tuple[Any, dict[str, Any], Any]:
@@ -126,7 +139,8 @@ def evaluate(
     """Means over batches of what `metric(params, batch)` gives: a scalar, called `loss`, or a dict of scalars.
 
     Batches count by their items, so that a shorter one at the end counts less; sums are in f64, in order. `steps` is
-    how many batches to read at most. The function is compiled once, also where it is evaluated again.
+    how many batches to read at most. A `ts.data.Loader` is read from the start of its first epoch, and keeps its
+    position. The function is compiled once, also where it is evaluated again.
 
     >>> batches = [ts.array([1.0, 2.0, 3.0]), ts.array([6.0])]
     >>> ts.train.evaluate(lambda w, x: (w * x).mean(), ts.array(2.0), batches)
@@ -134,7 +148,7 @@ def evaluate(
     """
     check_callables("evaluate", metric=metric)
     run, total, sums = _compile(metric), 0, dict[str, float]()
-    for batch in islice(iter(batches), steps):
+    for batch in islice(_from_the_start(batches), steps):
         found = run(params, batch)
         values: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {"loss": found}
         count = items_of(batch)
@@ -149,6 +163,19 @@ def evaluate(
     if not total:
         raise ArgumentError("`evaluate` got no batches", fix="see that the iterable is not used up: pass a loader")
     return {name: value / total for name, value in sums.items()}
+
+
+def _from_the_start(batches: Any) -> Iterator[Any]:
+    """Batches of a loader from its first one on, which afterwards is where it was; any others as they come."""
+    if not hasattr(batches, "state") or not hasattr(batches, "restore"):
+        yield from batches
+        return
+    position = batches.state()
+    batches.restore({**position, "epoch": 0, "batch": 0})
+    try:
+        yield from batches
+    finally:
+        batches.restore(position)
 
 
 def items_of(batch: Any) -> int:

@@ -153,3 +153,22 @@ def test_the_state_may_be_consumed_while_it_is_written_and_errors_come_back(tmp_
     checkpoints.save(9, state)
     with pytest.raises(FileNotFoundError):
         checkpoints.save(10, state)
+
+
+def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ts.TesseraError, match=r"T0715.*holds other things than a checkpoint: thesis\.txt"):
+        ts.train.save(tmp_path, {"w": ts.ones((2,))})
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    ts.train.save(tmp_path / "own", {"w": ts.ones((2,))})
+    ts.train.save(tmp_path / "own", {"w": ts.zeros((2,))})
+    assert ts.train.restore(tmp_path / "own", {"w": ts.ones((2,))})["w"].tolist() == [0.0, 0.0]
+
+
+def test_notes_are_those_of_the_moment_and_none_hides_the_step(tmp_path: Path) -> None:
+    with ts.train.Checkpointer(tmp_path) as checkpoints:
+        log = [1]
+        checkpoints.save(3, {"w": ts.ones((1 << 20,))}, {"log": log, "step": 99})
+        log.append(2)
+        found = checkpoints.restore({"w": ts.zeros((1 << 20,))})
+    assert (found.step, found.notes["log"]) == (3, [1])

@@ -131,3 +131,29 @@ def test_wrong_calls_say_what_to_write(tmp_path: Path) -> None:
         ts.train.fit(STEP, state(), BATCHES, checkpoints=tmp_path)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError, match="a step gives a pair"):
         ts.train.fit(lambda state, _: state, state(), BATCHES, progress=False)
+
+
+def test_a_state_that_has_taken_steps_uses_all_batches() -> None:
+    optimizer = ts.optim.sgd(0.1)
+    step = ts.train.make_step(lambda w, x: ((w - x) ** 2.0).mean(), optimizer)
+    state = ts.train.State.init(ts.zeros(()), optimizer)
+    batches = [ts.ones((4,))] * 3
+    for passes in (1, 2, 3):
+        state, history = ts.train.fit(step, state, batches, progress=False)
+        assert (int(state.step), len(history.steps)) == (3 * passes, 3)
+
+
+def test_an_evaluation_reads_a_loader_from_its_start_and_leaves_its_position() -> None:
+    loader = ts.data.Loader([np.float32(item) for item in range(10)], 2, shuffle=False)
+    next(iter(loader))
+    position = loader.state()
+    found = [ts.train.evaluate(lambda w, x: (w * x).mean(), ts.array(1.0), loader, steps=2)["loss"] for _ in range(3)]
+    assert found == [1.5, 1.5, 1.5]
+    assert loader.state() == position
+
+
+def test_a_scale_inside_of_another_optimizer_is_refused() -> None:
+    optimizer = ts.optim.chain(ts.optim.clip_by_global_norm(1.0), ts.optim.with_loss_scale(ts.optim.sgd(0.1)))
+    step = ts.train.make_step(lambda w, x: ((w - x) ** 2.0).mean(), optimizer)
+    with pytest.raises(ts.TesseraError, match="scales the loss inside of another one"):
+        step(ts.train.State.init(ts.zeros(()), optimizer), ts.ones((4,)))
