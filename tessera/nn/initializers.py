@@ -18,7 +18,7 @@ from tessera.ir.base import dispatch
 from tessera.types.dtype import DType, f32, f64, parse_dtype, u8, u64
 
 
-def _draw(kind: str, key: Any, shape: Sequence[int], dtype: Any) -> Any:
+def _draw(kind: str, key: Any, shape: Sequence[Any], dtype: Any) -> Any:
     """Standard normal numbers, or uniform ones from 0 to 1; eagerly, one compiled program serves all shapes.
 
     A number depends on the key and on its index in memory alone, so a vector of as many has the same.

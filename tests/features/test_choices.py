@@ -53,6 +53,10 @@ def several(x: Any) -> Any:
     return tuple(ops.softmax(x * scale) @ x for scale in range(1, 7))
 
 
+def attend_and_sum(q: Any, k: Any, v: Any) -> Any:
+    return attend(q, k, v).sum()
+
+
 def attend(q: Any, k: Any, v: Any) -> Any:
     return ops.flash_attention(q, k, v, causal=True)
 
@@ -138,7 +142,7 @@ CASES: dict[str, Case] = {
     "kernel.block": Case(multiplied, WIDE, (32, 64, 64)),
     "pipeline.stages": Case(product, WIDE, 3, "target", "cuda"),
     "attention.queries": Case(attend, HEADS, 32),
-    "attention.backward": Case(ts.grad(lambda q, k, v: attend(q, k, v).sum()), HEADS, (64, 128)),
+    "attention.backward": Case(ts.grad(attend_and_sum), HEADS, (64, 128)),
     "scan.tile": Case(scan, (full(64, 40),), 32),
     "scatter.tile": Case(scatter, (full(10, 40), np.array([1, 2, 3]), full(3, 40)), 32),
     "sort.tile": Case(ops.sort, (full(8, 50),), 16),
