@@ -215,9 +215,10 @@ def _differentiate(b: Builder, operands: Sequence[Any], attributes: Attributes, 
     compute = kind.dtype.compute
     keys, values = (repeat_heads(b, one, heads) for one in (k, v))
     scale = scale_value(b, kind.shape[3], attributes["scale"], compute)
-    shares = b.emit("exp", b.emit("sub", score(b, q, keys, masks, attributes, multiply), expand(b, lse, 3)))
+    total, mean = (expand(b, cast(b, one, compute), 3) for one in (lse, delta))
+    shares = b.emit("exp", b.emit("sub", score(b, q, keys, masks, attributes, multiply), total))
     by_shares = multiply(cotangent, transpose_last(b, values))
-    change = b.emit("mul", shares, b.emit("sub", by_shares, expand(b, delta, 3)))
+    change = b.emit("mul", shares, b.emit("sub", by_shares, mean))
     wide_q, wide_keys, given = (cast(b, one, compute) for one in (q, keys, cotangent))
     by_values = multiply(transpose_last(b, shares), given)
     by_keys = b.emit("mul", multiply(transpose_last(b, change), wide_q), scale)
