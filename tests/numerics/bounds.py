@@ -310,8 +310,8 @@ def _product(inner: Callable[[Asked], int]) -> Bound:
     def bound(asked: Asked) -> Array:
         if asked.exact.dtype.kind != "f" or any(array.dtype.kind != "f" for array in asked.arrays[:2]):
             return np.zeros(asked.exact.shape)
-        # What is multiplied comes first; integers behind it say which rows are.
-        magnitude = asked.again(*(np.abs(array) for array in asked.arrays[:2]), *asked.arrays[2:])
+        # Floats are multiplied; integers behind them say which rows are.
+        magnitude = asked.again(*(np.abs(array) if array.dtype.kind == "f" else array for array in asked.arrays))
         return asked.eps * asked.sides * (inner(asked) + 1) * magnitude
 
     return bound
