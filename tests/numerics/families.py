@@ -22,6 +22,7 @@ CONTROL = frozenset(
         "while",
         "fori",
         "scan",
+        "size_cond",
         "checkpoint",
         "custom_function",
         "custom_linear",

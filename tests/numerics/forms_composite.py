@@ -281,7 +281,13 @@ def _offsets(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> 
     return np.concatenate([[0], np.sort(rng.integers(0, 17, 3))]).astype(np.int64)
 
 
-GROUPS = tuple({"K": k, "N": n} for k, n in ((1, 1), (7, 5), (33, 20), (64, 130)))
+GROUPS = tuple(
+    {"K": k, "N": n}
+    for k, n in (
+        *((0, 3), (3, 0), (1, 1), (1, 7), (7, 1), (2, 3), (5, 5), (8, 16), (16, 8), (13, 17), (17, 13)),
+        *((31, 33), (32, 32), (33, 31), (64, 40), (40, 64), (97, 5), (5, 97), (128, 3), (257, 263)),
+    )
+)
 
 
 def ragged_dot(spec: OpSpec, dtype: DType) -> list[Form]:
