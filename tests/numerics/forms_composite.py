@@ -349,6 +349,7 @@ def attention_join(spec: OpSpec, dtype: DType) -> list[Form]:
 def join_segments(spec: OpSpec, dtype: DType) -> list[Form]:
     """One partial result and many."""
     sizes = tuple({"P": min(max(one["T"], 1), 128), "D": one["D"]} for one in HEADS)
+    sizes += ({"P": 3, "D": 0}, {"P": 11, "D": 3001})
     return [Form("joined", (Operand(("P", 2, "D")),), sizes, constantly(dtype=dtype))]
 
 
