@@ -63,7 +63,7 @@ def test_schedules_follow_their_formulas(name: str) -> None:
 def test_wrong_schedules_are_refused() -> None:
     with pytest.raises(ArgumentError, match="`linear` takes `steps` as at least 1, got 0"):
         ts.optim.linear(1.0, 0.0, 0)
-    with pytest.raises(ArgumentError, match="ends at step 10, which its warmup of 10 steps"):
+    with pytest.raises(ArgumentError, match="ends at step 10, and its warmup of 10 steps"):
         ts.optim.warmup_cosine(1.0, warmup=10, steps=10)
     with pytest.raises(ArgumentError, match="2 schedules with 1 rising boundaries"):
         ts.optim.join([ts.optim.constant(1.0), ts.optim.constant(1.0)], [3, 2])
