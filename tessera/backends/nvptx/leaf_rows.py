@@ -82,7 +82,7 @@ class LeafRows:
         """The number of this warp in its group."""
         self.has_leaf: Value | None = None
         """Whether this warp has the leaf that is written, where it may have none."""
-        self.lines = {op.lines for op in emitter.kernel.walk() if isinstance(op, TreeOp)}
+        self.lines = list(dict.fromkeys(op.lines for op in emitter.kernel.walk() if isinstance(op, TreeOp)))
         self.slots: dict[Any, int] = {}
         start = emitter.shared_bytes
         for op in emitter.kernel.walk():
