@@ -69,7 +69,7 @@ def train(console: Console, config: ts.nn.GPTConfig, paths: tuple[Path, Path], b
     training, held_out = (ts.data.TokenFile(path) for path in paths)
     model = ts.nn.GPT.init(ts.random.key(0), config)
     console.print(ts.nn.summary(model, depth=1))
-    rate = ts.optim.warmup_cosine(4e-3, warmup=max(1, steps // 20), steps=steps, end=4e-4)
+    rate = ts.optim.warmup_cosine(4e-3, warmup=steps // 20, steps=steps, end=4e-4)
     optimizer = ts.optim.chain(ts.optim.clip_by_global_norm(1.0), ts.optim.adamw(rate, weight_decay=0.1))
     step = ts.train.make_step(loss_of, optimizer)
     state = ts.train.State.init(model, optimizer, key=1)
@@ -128,9 +128,16 @@ def main(
     console.print(f"the report, to open in a browser: {page}", soft_wrap=True)
 
 
+def count(text: str) -> int:
+    """The value of a flag that counts something."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer from 1")
+    return int(text)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=360, help="steps of training")
+    parser.add_argument("--steps", type=count, default=360, help="steps of training, from 1")
     parser.add_argument("--folder", default="build/demo", help="where everything is written")
     given = parser.parse_args()
     main(steps=given.steps, folder=given.folder)
