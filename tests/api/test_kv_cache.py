@@ -49,6 +49,23 @@ def test_garbage_beyond_the_length_does_not_enter(filled: int) -> None:
         np.testing.assert_allclose(np.asarray(found), ONE * (filled > 0), rtol=1e-6)
 
 
+def test_garbage_beyond_the_length_does_not_enter_derivatives() -> None:
+    @ts.jit
+    def differentiate(q: Any, cache: Any, tangents: Any) -> Any:
+        def total(q: Any, k: Any, v: Any) -> Any:
+            return (ops.attention(q, ts.KVCache(k, v, cache.length)) * np.arange(4, dtype=np.float32)).sum()
+
+        gradients = ts.grad(total, argnums=(0, 1, 2))(q, cache.K, cache.V)
+        return (*gradients, ts.jvp(total, (q, cache.K, cache.V), tangents)[1])
+
+    garbage = stale(3)
+    rows = np.asarray(garbage.K)
+    clean = ts.KVCache(np.nan_to_num(rows), np.nan_to_num(rows), np.array(3))
+    expected = differentiate(ONE, clean, (ONE, np.asarray(clean.K), np.asarray(clean.V)))
+    for found, wanted in zip(differentiate(ONE, garbage, (ONE, rows, rows)), expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+
+
 def test_rows_fill_a_cache_to_its_end() -> None:
     for cache in (
         ts.KVCache.empty(1, 1, 2, 4).append(rows(2), rows(2)),

@@ -81,22 +81,29 @@ def cached_jvp(b: Builder, op: Applied) -> Any:
     kind = b.type_of(q)
     compute = kind.dtype.compute
     scale = scale_value(b, kind.shape[3], op.attributes["scale"], compute)
+    none, most = constant(b, 0, dt.i64), size_value(b, b.type_of(k).shape[2])
+    filled = b.emit("clamp", cast(b, length, dt.i64), none, most)
+    # What lies beyond the filled part is not read, and may be NaN, which a weight of zero would not hide.
+    k, v, by_keys, by_values = (_keep_filled(b, one, filled) for one in (k, v, *op.tangents[1:3]))
     keys, values = (repeat_heads(b, one, kind.shape[1]) for one in (k, v))
     scores = b.emit("mul", multiply_wide(b, compute)(q, transpose_last(b, keys)), scale)
     shape = b.type_of(scores).shape
-    none, most = constant(b, 0, dt.i64), size_value(b, shape[3])
-    filled = b.emit("clamp", cast(b, length, dt.i64), none, most)
-    column = b.emit("iota", shape=shape, axis=3, dtype=dt.i64)
-    hidden = b.emit("ge", column, filled)
+    hidden = b.emit("ge", b.emit("iota", shape=shape, axis=3, dtype=dt.i64), filled)
     if op.attributes["causal"]:
         hidden = b.emit("logical_or", hidden, is_later(b, shape, filled))
     scores = hide(b, scores, hidden)
-    change = change_scores(b, (q, keys), op.tangents, op.attributes["scale"])
-    # What lies beyond the filled part is not read, and may be anything.
-    seen = b.emit("lt", b.emit("iota", shape=b.type_of(values).shape, axis=2, dtype=dt.i64), filled)
-    values = b.emit("where", seen, values, constant(b, 0.0, b.type_of(values).dtype))
-    out, _ = weigh_change(b, scores, change, values, op.tangents[2])
+    change = change_scores(b, (q, keys), (op.tangents[0], by_keys), op.attributes["scale"])
+    out, _ = weigh_change(b, scores, change, values, by_values)
     return cast(b, out, b.type_of(op.results[0]).dtype)
+
+
+def _keep_filled(b: Builder, rows: Any, filled: Any) -> Any:
+    """Rows of a cache, or a tangent of them, with zeros beyond its length."""
+    if rows is None:
+        return None
+    kind = b.type_of(rows)
+    seen = b.emit("lt", b.emit("iota", shape=kind.shape, axis=2, dtype=dt.i64), filled)
+    return b.emit("where", seen, rows, constant(b, 0.0, kind.dtype))
 
 
 # Caches.
