@@ -2,12 +2,13 @@
 
 A leaf has 256 lanes of up to four elements, which a halving tree joins. On a GPU all lanes are one tile. On a CPU some
 are computed at a time: a tile of lanes, and with each the lanes 32, 64 ... further on, in the order of the tree, so
-that what is not yet joined stays in registers; the 32 that are left wait in a line of scratch.
+that what is not yet joined stays in registers; the 32 that are left wait in a line of scratch. Where a body is too
+long to be written for each of them, all lanes wait there until the leaf is done, or half of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ JOINED = 32
 
 LIGHT = 8
 """Operations of a pass whose body may be written many times."""
+
+_ROLLED = 2 * LANES
+"""Elements of a leaf from which on a loop over its lanes is shorter than what it repeats."""
 
 _LEAF, _LANE, _LINE, _COLUMN, _END = (Dim.symbol(name) for name in ("_f", "_l", "_k", "_c", "_e"))
 
@@ -164,7 +168,12 @@ class HalvingPass(LeafPass):
         """Lanes that a leaf is reduced to."""
         is_whole = self.group >= self.left and not kernel.is_in_strips
         self.joined = [] if is_whole else [self._scratch(self.left, reducer) for reducer in self.sums]
+        work = kernel.count_work(level)
+        self.is_heavy = work > LIGHT
+        self.span = LANES // 2 if work < 2 * LIGHT else LANES
+        """Lanes of a leaf of a heavy pass that wait in scratch, each joined with those so far on."""
         has_lines = extent is None and kernel.extent % LEAF != ZERO
+        has_lines |= self.is_heavy and (extent is None or extent >= _ROLLED)
         self.lines = [self._scratch(LANES, reducer) for reducer in self.sums] if has_lines else []
         wide = self.group if self.others else 8 if kernel.by_columns else JOINED
         self.wide_sums = [reducer.with_shape((wide, *kernel.row_region.sizes)) for reducer in self.sums]
@@ -195,6 +204,8 @@ class HalvingPass(LeafPass):
     def _reduce_leaf(self, first: SSAValue, length: int, carried: list[SSAValue]) -> list[SSAValue]:
         """A leaf of known length, from element `first` on."""
         kernel, tile = self.kernel, self.tile
+        if self.is_heavy and length >= _ROLLED:
+            return self._roll_leaf(first, length, carried)
 
         def lanes(lane: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             start = tile.index(_LEAF + _LANE, {"_f": first, "_l": lane})
@@ -216,23 +227,28 @@ class HalvingPass(LeafPass):
         for line, found in zip(self.joined, self.found, strict=False):
             self._store(found, line, lane, self.group)
 
-    def _tree(self, start: SSAValue, length: int, number: int, count: int) -> list[SSAValue]:
-        """What a halving tree leaves of lanes `number * JOINED` ... when it has halved them to `count * JOINED`."""
-        if count == LANES // JOINED:
-            return self._chain(start, length, number * JOINED)
-        near = self._tree(start, length, number, 2 * count)
-        if (number + count) * JOINED >= length:
+    def _tree(
+        self, start: SSAValue, length: int, number: int, count: int, span: int = JOINED, lanes: int = JOINED
+    ) -> list[SSAValue]:
+        """What a halving tree leaves of lanes `number * span` ... when it has halved them to `count * span`.
+
+        `start` is one of the first `lanes`.
+        """
+        if count == LANES // span:
+            return self._chain(start, length, number * span, lanes)
+        near = self._tree(start, length, number, 2 * count, span, lanes)
+        if (number + count) * span >= length:
             return near
-        far = self._tree(start, length, number + count, 2 * count)
+        far = self._tree(start, length, number + count, 2 * count, span, lanes)
         return [one.combine(*pair) for one, pair in zip(self.sums, zip(near, far, strict=True), strict=True)]
 
-    def _chain(self, start: SSAValue, length: int, offset: int) -> list[SSAValue]:
+    def _chain(self, start: SSAValue, length: int, offset: int, lanes: int) -> list[SSAValue]:
         """Lanes so far behind `start`: each takes its elements in order."""
         kernel, tile, sums = self.kernel, self.tile, len(self.sums)
         ends = [*(start for reducer in self.sums for start in reducer.start()), *self.carried]
         for at in range(offset, length, LANES):
             row = tile.index(_LANE + at, {"_l": start}) if at else start
-            region = kernel.lanes_at(row, self.group, is_whole=at + max(JOINED, self.group) <= length)
+            region = kernel.lanes_at(row, self.group, is_whole=at + max(lanes, self.group) <= length)
             with kernel.evaluator.scope():
                 ends = kernel.step(self.level, [*self.sums, *self.others], self.stored, self.kept, ends, region)
         self.carried = ends[sums:]
@@ -242,6 +258,39 @@ class HalvingPass(LeafPass):
         if self.joined:
             self.found = [self._load(line, self.kernel.zero, self.left) for line in self.joined]
         self._finish_leaf(first)
+
+    def _roll_leaf(self, first: SSAValue, length: int, carried: list[SSAValue]) -> list[SSAValue]:
+        """A leaf of known length in loops over lanes: those with one element more than others, and the others."""
+        kernel, tile = self.kernel, self.tile
+        ragged = length % self.span
+        even = ragged // self.group * self.group
+
+        def lanes_with(length: int, lanes: int) -> Callable[[SSAValue, list[SSAValue]], list[SSAValue]]:
+            def write(lane: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+                start = tile.index(_LEAF + _LANE, {"_f": first, "_l": lane})
+                kernel.over_columns(lambda: self._fill_lanes(start, lane, length, lanes, carried))
+                return self.carried
+
+            return write
+
+        past = even
+        if even:
+            carried = tile.loop(kernel.zero, tile.index(even), self.group, lanes_with(length, even), carried)
+        if ragged > even:
+            carried = lanes_with(length - even, self.group)(tile.index(even), carried)
+            past += self.group
+        if past < self.span:
+            others = lanes_with(length - ragged, self.span)
+            carried = tile.loop(tile.index(past), tile.index(self.span), self.group, others, carried)
+        kernel.over_columns(lambda: self._join_lines(first, tile.index(self.span)))
+        return carried
+
+    def _fill_lanes(self, start: SSAValue, lane: SSAValue, length: int, lanes: int, carried: list[SSAValue]) -> None:
+        """Put lanes from `lane` on, one of the first `lanes`, into their lines."""
+        self.carried = carried
+        found = self._tree(start, length, 0, 1, self.span, lanes)
+        for line, value in zip(self.lines, found, strict=True):
+            self._store(value, line, lane, self.group)
 
     def _last_leaf(self, number: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """The last leaf of a symbolic row: elements in order, each into the line of its lane."""

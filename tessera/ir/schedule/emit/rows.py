@@ -39,6 +39,9 @@ WIDE = 128
 LINE, SECTOR, TILE = 128, 8, 2048
 """Bytes of a line of a GPU's memory, columns that it reads at least, and elements of a tile of few rows."""
 
+_JUMP = 16
+"""Operations for an address that is no multiple of an element's number: a quotient, a branch, and a gather."""
+
 KEPT = 16 << 10
 """Elements of columns that a GPU keeps from one pass to the next."""
 
@@ -315,6 +318,16 @@ class RowKernel:
         records = (one for one in self.body.records if level in (None, self.plan.stage.get(one.results[0])))
         lowers = (spec_of(record).lower for record in records)
         return sum(lower.flops for lower in lowers if isinstance(lower, Pointwise))
+
+    def count_work(self, level: int) -> int:
+        """Operations of a pass for an element, with those for addresses that jump within a row."""
+        reads = Leaves(self.body, self.body.inputs)
+        reads.stops.update(record.results[0] for record in self.plan.reductions)
+        for record in self.plan.reductions:
+            if self.plan.stage[record.results[0]] == level:
+                reads.visit(record.operands[0], self.at_full())
+        jumps = sum(address.coefficient("_r") is None for address in reads.addresses)
+        return self.count_flops(level) + _JUMP * jumps
 
     def group_of(self, level: int, stored: Sequence[int]) -> int:
         """Lanes of a leaf that are computed at a time: on a GPU all, on a CPU a vector or two."""
