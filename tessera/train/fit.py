@@ -15,7 +15,7 @@ from tessera.diagnostics.frames import guard_class
 from tessera.frontend.arguments import check_bool, check_callables, check_int
 from tessera.train.checkpointer import Checkpointer
 from tessera.train.progress import Display, History, Rate, bytes_in_use, format_bytes, least_seconds
-from tessera.train.state import step_of
+from tessera.train.state import find_nonfinite, step_of
 from tessera.train.step import tokens_of
 
 Callback = Callable[["Event"], "Mapping[str, Any] | None"]
@@ -95,7 +95,8 @@ def fit(
     Metrics are read one step late, so that a GPU never waits. The bar shows the loss, tokens (or items) per second, the
     share of the machine's peak where it is known, and memory.
 
-    Raises: NumericsError (T0708) where the loss is not finite, unless `check_finite=False`.
+    Raises: NumericsError (T0708) where the loss is not finite, or parameters are not that are to be saved, unless
+    `check_finite=False`. Such a state is never saved: the last checkpoint is one to continue from.
 
     >>> optimizer = ts.optim.sgd(0.1)
     >>> step = ts.train.make_step(lambda w, x: ((w - x) ** 2.0).mean(), optimizer)
@@ -185,11 +186,22 @@ class _Run:
             values = {name: float(value) for name, value in metrics.items()}
             self.history.add(number, values)
             if self._check and not math.isfinite(values.get("loss", 0.0)):
-                raise NumericsError(
-                    f"the loss of step {number} is {values['loss']}",
-                    notes=(f"metrics: {values}",),
-                    fix="train with a smaller learning rate, or clip gradients; `check_finite=False` goes on",
-                )
+                raise self._divergence(f"the loss of step {number} is {values['loss']}", f"metrics: {values}")
+
+    def _check_parameters(self) -> None:
+        """Refuse to save parameters that are not finite: the loss of the step that made them may be."""
+        name = find_nonfinite(getattr(self.state, "params", self.state)) if self._check else None
+        if name is not None:
+            raise self._divergence(
+                f"the update of step {self.taken} made `{name}` NaN or infinite",
+                f"the loss of the step, computed before the update, is {self.history.last.get('loss')}",
+            )
+
+    def _divergence(self, what: str, *notes: str) -> NumericsError:
+        last = None if self._checkpoints is None else self._checkpoints.latest()
+        kept = () if last is None else (f"the last checkpoint is of step {last}: the next run continues from it",)
+        fix = "train with a smaller learning rate, or clip gradients; `check_finite=False` goes on"
+        return NumericsError(what, notes=(*notes, *kept), fix=fix)
 
     def _facts(self, batch: Any) -> dict[str, str]:
         """What the bar shows."""
@@ -210,6 +222,8 @@ class _Run:
         if self._checkpoints is None or self._saved == self.taken:
             return
         self._read(0)
+        self._checkpoints.wait()  # so that an error can say which one is the last
+        self._check_parameters()
         data = batches.state() if hasattr(batches, "state") and hasattr(batches, "restore") else None
         self._checkpoints.save(self.taken, self.state, {"data": data, "history": self.history.to_json()})
         self._saved = self.taken

@@ -172,6 +172,21 @@ def to_host(leaf: Any) -> Tensor:
     return leaf.cpu() if hasattr(leaf, "give_to") else Tensor.of(leaf).copy()
 
 
+def find_nonfinite(tree: Any) -> str | None:
+    """The name of the first tensor of a tree that has a NaN or an infinity, or None.
+
+    >>> find_nonfinite({"a": ts.ones((2,)), "b": ts.array([1.0, float("nan")])})
+    'b'
+    """
+    import numpy as np  # noqa: PLC0415 - states are trained without it
+
+    leaves, form = flatten(tree, keep_order=True)
+    for leaf, name in zip(leaves, leaf_names(form), strict=True):
+        if is_tensor(leaf) and leaf.dtype.is_float and not np.isfinite(np.asarray(leaf)).all():
+            return name
+    return None
+
+
 def step_of(state: Any) -> int:
     """How many steps a state has taken, where it counts them in a field `step`; else 0."""
     found: Any = getattr(state, "step", None)

@@ -79,6 +79,21 @@ def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     assert np.isnan(run.history["loss"]).tolist() == [False, False, True]
 
 
+def test_parameters_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    def step(_: Any, batch: Any) -> Any:
+        return {"w": batch}, {"loss": 0.5}  # the loss before an update can be finite, and what it makes is not
+
+    batches = [ts.ones((2,)), ts.zeros((2,)), ts.array([0.0, float("inf")])]
+    given: dict[str, Any] = {"save_every": 1, "progress": False, "checkpoints": ts.train.Checkpointer(tmp_path)}
+    with pytest.raises(NumericsError, match="the update of step 3 made `w` NaN or infinite") as caught:
+        ts.train.fit(step, {"w": ts.ones((2,))}, batches, **given)
+    assert "the loss of the step, computed before the update, is 0.5" in str(caught.value)
+    assert "the last checkpoint is of step 2" in str(caught.value)
+    assert given["checkpoints"].steps() == [1, 2]
+    ts.train.fit(step, {"w": ts.ones((2,))}, batches, check_finite=False, **given)
+    assert given["checkpoints"].latest() == 3
+
+
 def test_an_interrupt_saves_and_the_next_run_continues(tmp_path: Path) -> None:
     whole = ts.train.fit(STEP, state(), BATCHES, steps=11, progress=False)
     given: dict[str, Any] = {"steps": 11, "progress": False, "save_every": 100}
