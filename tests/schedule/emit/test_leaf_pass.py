@@ -1,4 +1,4 @@
-"""Passes with sums on a CPU: bodies that are long are written a few times, and bits stay those of the reference."""
+"""Passes with sums on a CPU: bodies are written a few times, the fewer the longer, and bits stay those of the reference."""
 
 from __future__ import annotations
 
@@ -57,4 +57,4 @@ def test_long_bodies_are_written_a_few_times() -> None:
     assert count(long, '"erf"', 2, 4096) <= 16
     assert count(long_columns, '"erf"', 4096, 64) <= 16
     assert count(of_parts, "ttile.load %0", 3, 2, 4096) <= 8
-    assert count(of_rows, "ttile.load %0", 2, 4096) > 16
+    assert count(of_rows, "ttile.load %0", 2, 4096) <= 16

@@ -2,8 +2,7 @@
 
 A leaf has 256 lanes of up to four elements, which a halving tree joins. On a GPU all lanes are one tile. On a CPU some
 are computed at a time: a tile of lanes, and with each the lanes 32, 64 ... further on, in the order of the tree, so
-that what is not yet joined stays in registers; the 32 that are left wait in a line of scratch. Where a body is too
-long to be written for each of them, all lanes wait there until the leaf is done, or half of them.
+that what is not yet joined stays in registers; what is left of them waits in lines of scratch.
 """
 
 from __future__ import annotations
@@ -166,14 +165,12 @@ class HalvingPass(LeafPass):
         extent = kernel.extent.value
         self.left = JOINED if extent is None else min(JOINED, max(self.group, next_power_of_two(extent)))
         """Lanes that a leaf is reduced to."""
-        is_whole = self.group >= self.left and not kernel.is_in_strips
+        is_whole = extent is None or (self.group >= self.left and not kernel.is_in_strips)
         self.joined = [] if is_whole else [self._scratch(self.left, reducer) for reducer in self.sums]
         work = kernel.count_work(level)
-        self.is_heavy = work > LIGHT
-        self.span = LANES // 2 if work < 2 * LIGHT else LANES
-        """Lanes of a leaf of a heavy pass that wait in scratch, each joined with those so far on."""
-        has_lines = extent is None and kernel.extent % LEAF != ZERO
-        has_lines |= self.is_heavy and (extent is None or extent >= _ROLLED)
+        self.span = LANES // 4 if work <= LIGHT else LANES // 2 if work < 2 * LIGHT else LANES
+        """Lanes of a long leaf that wait in scratch, each joined with those so far on."""
+        has_lines = extent is None or extent >= _ROLLED
         self.lines = [self._scratch(LANES, reducer) for reducer in self.sums] if has_lines else []
         wide = self.group if self.others else 8 if kernel.by_columns else JOINED
         self.wide_sums = [reducer.with_shape((wide, *kernel.row_region.sizes)) for reducer in self.sums]
@@ -204,7 +201,7 @@ class HalvingPass(LeafPass):
     def _reduce_leaf(self, first: SSAValue, length: int, carried: list[SSAValue]) -> list[SSAValue]:
         """A leaf of known length, from element `first` on."""
         kernel, tile = self.kernel, self.tile
-        if self.is_heavy and length >= _ROLLED:
+        if length >= _ROLLED:
             return self._roll_leaf(first, length, carried)
 
         def lanes(lane: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -262,13 +259,15 @@ class HalvingPass(LeafPass):
     def _roll_leaf(self, first: SSAValue, length: int, carried: list[SSAValue]) -> list[SSAValue]:
         """A leaf of known length in loops over lanes: those with one element more than others, and the others."""
         kernel, tile = self.kernel, self.tile
-        ragged = length % self.span
+        # Lanes of three kinds are written where the end is within a span.
+        span = self.span if length % self.span == 0 else min(2 * self.span, LANES)
+        ragged = length % span
         even = ragged // self.group * self.group
 
         def lanes_with(length: int, lanes: int) -> Callable[[SSAValue, list[SSAValue]], list[SSAValue]]:
             def write(lane: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
                 start = tile.index(_LEAF + _LANE, {"_f": first, "_l": lane})
-                kernel.over_columns(lambda: self._fill_lanes(start, lane, length, lanes, carried))
+                kernel.over_columns(lambda: self._fill_lanes(start, lane, length, span, lanes, carried))
                 return self.carried
 
             return write
@@ -279,16 +278,18 @@ class HalvingPass(LeafPass):
         if ragged > even:
             carried = lanes_with(length - even, self.group)(tile.index(even), carried)
             past += self.group
-        if past < self.span:
-            others = lanes_with(length - ragged, self.span)
-            carried = tile.loop(tile.index(past), tile.index(self.span), self.group, others, carried)
-        kernel.over_columns(lambda: self._join_lines(first, tile.index(self.span)))
+        if past < span:
+            others = lanes_with(length - ragged, span)
+            carried = tile.loop(tile.index(past), tile.index(span), self.group, others, carried)
+        kernel.over_columns(lambda: self._join_lines(first, tile.index(span)))
         return carried
 
-    def _fill_lanes(self, start: SSAValue, lane: SSAValue, length: int, lanes: int, carried: list[SSAValue]) -> None:
+    def _fill_lanes(
+        self, start: SSAValue, lane: SSAValue, length: int, span: int, lanes: int, carried: list[SSAValue]
+    ) -> None:
         """Put lanes from `lane` on, one of the first `lanes`, into their lines."""
         self.carried = carried
-        found = self._tree(start, length, 0, 1, self.span, lanes)
+        found = self._tree(start, length, 0, 1, span, lanes)
         for line, value in zip(self.lines, found, strict=True):
             self._store(value, line, lane, self.group)
 
