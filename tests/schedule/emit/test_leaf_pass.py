@@ -1,4 +1,4 @@
-"""Passes with sums on a CPU: bodies are written a few times, the fewer the longer, and bits stay those of the reference."""
+"""Passes with sums on a CPU: bodies are written a few times, the longer the fewer, with the bits of the reference."""
 
 from __future__ import annotations
 
