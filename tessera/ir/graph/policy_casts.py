@@ -214,17 +214,32 @@ class OpUnderPolicy:
         if "accumulate" in attributes:
             attributes["accumulate"] = total
         if "dtype" not in attributes:
-            return b.emit(self.op, *[cast(b, v, dt.f32) if self._is_float(v) else v for v in kept], **attributes)
+            wide = kept if self._rounds_itself(kept) else [cast(b, v, dt.f32) if self._is_float(v) else v for v in kept]
+            return b.emit(self.op, *wide, **attributes)
         attributes["dtype"] = dt.f64 if total is dt.f64 else dt.f32
         made = b.emit(self.op, *kept, **attributes)
         return cast(b, made, dt.f32) if total is dt.f64 else made
+
+    def _rounds_itself(self, kept: Sequence[Any]) -> bool:
+        """Whether an op of operands as they are stored computes in f32 and rounds as the policy says, once, by itself.
+
+        So it has the kernels of its dtype: those of f32 have no tensor cores.
+        """
+        policy = self.policy
+        factors = {self.b.type_of(value).dtype for at, value in enumerate(kept) if self._is_factor(value, at)}
+        is_plain = policy.rounding in ("", "nearest_even") and not policy.saturation and not self._flushes
+        return is_plain and len(factors) == 1 and self._result(*factors) in factors
 
     def _round_contraction(self, made: Any, result: DType) -> Any:
         if not isinstance(made, tuple):
             return self.narrow(made, result)
         several: tuple[Any, ...] = made  # pyright: ignore[reportUnknownVariableType]
         # Other results stay in f32, whatever the policy stores; a rounding to f32 says so, and no check misses one.
-        others = [self.b.emit("round_to", one, format="f32") for one in several[1:]]
+        wide = [self.b.type_of(one).dtype is dt.f32 for one in several[1:]]
+        others = [
+            self.b.emit("round_to", one, format="f32") if is_wide else one
+            for one, is_wide in zip(several[1:], wide, strict=True)
+        ]
         return (self.narrow(several[0], result), *others)
 
     def _contract_blocks(self, operands: Sequence[Any], total: DType | None) -> Any:
