@@ -13,8 +13,9 @@ import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-_LEFTOVER = re.compile(r"\.(?:new|old|gone)-(\d+)-[0-9a-f]{8}-.")
-"""Names of files and folders in work: the process that works on them, something random, and the name to come."""
+_LEFTOVER = re.compile(r"\.(?P<what>new|old|gone)-(?P<process>\d+)-(?P<start>[0-9a-f]+)-[0-9a-f]{8}-(?P<name>.+)", re.S)
+"""Names of files and folders in work: the process that works on them and its start, something random, and the name to
+come."""
 _CHUNK = 1 << 26
 """Bytes of one write: a large one that a signal interrupts is repeated from its start."""
 
@@ -22,7 +23,27 @@ _CHUNK = 1 << 26
 def _beside(path: str, what: str) -> str:
     """A name for work in progress, in the same folder, as a rename does not cross file systems."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{what}-{os.getpid()}-{os.urandom(4).hex()}-{name}")
+    process = os.getpid()
+    return os.path.join(folder, f".{what}-{process}-{_start_of(process)}-{os.urandom(4).hex()}-{name}")
+
+
+def _start_of(process: int) -> str | None:
+    """When a process started, as hexadecimal digits, which tell it from a later one of its number; None if it ended.
+
+    In a container the first process of each run has the same number. "0" where the system does not say.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read(8)
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "0" if _is_running(process) else None
+    return f"{boot}{int(fields[_START_FIELD]):x}"
+
+
+_START_FIELD = 19
+"""Of `/proc/PID/stat`, counted from what follows the name of the program: ticks from the start of the machine on."""
 
 
 def sync_folder(path: str) -> None:
@@ -112,29 +133,38 @@ def recover_folder(path: str) -> bool:
     if os.path.isdir(path):
         return False
     folder, name = os.path.split(path)
-    for found in _leftovers(folder):
-        if found.startswith(".old-") and found.split("-", 3)[3] == name:
-            os.rename(os.path.join(folder, found), path)
+    for match in _leftovers(folder):
+        if match["what"] == "old" and match["name"] == name:
+            os.rename(os.path.join(folder, match.string), path)
             return True
     return False
 
 
+def recover_folders(folder: str) -> None:
+    """Bring back all folders in a folder whose replacement stopped between two renames."""
+    for match in _leftovers(folder):
+        if match["what"] == "old":
+            recover_folder(os.path.join(folder, match["name"]))
+
+
 def remove_leftovers(folder: str) -> None:
     """Remove what processes that have ended since left of unfinished work in a folder; that of others stays."""
-    for name in _leftovers(folder):
-        path = os.path.join(folder, name)
+    for match in _leftovers(folder):
+        path = os.path.join(folder, match.string)
         shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
-def _leftovers(folder: str) -> list[str]:
-    """Names of unfinished work whose process has ended."""
-    found = [(name, _LEFTOVER.match(name)) for name in os.listdir(folder or ".")]
-    return sorted(name for name, match in found if match is not None and not _is_running(int(match[1])))
+def _leftovers(folder: str) -> list[re.Match[str]]:
+    """Names of unfinished work whose process has ended, in order; none where there is no such folder."""
+    try:
+        names = sorted(os.listdir(folder or "."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = [match for name in names if (match := _LEFTOVER.fullmatch(name)) is not None]
+    return [match for match in found if _start_of(int(match["process"])) != match["start"]]
 
 
 def _is_running(process: int) -> bool:
-    if process == os.getpid():
-        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:

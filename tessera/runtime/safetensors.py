@@ -45,7 +45,7 @@ _LENGTH_BYTES = 8
 _LONGEST_HEADER = 100_000_000
 """The most bytes of a header that readers of the format accept."""
 _ALIGNMENT = 64
-_METADATA, _NARROW = "__metadata__", "tessera.i4"
+_METADATA, _NARROW, _CHECKSUM = "__metadata__", "tessera.i4", "tessera.crc32"
 _CONTIGUOUS, _READ_ONLY = 1, 2
 
 
@@ -97,6 +97,7 @@ class SafetensorsFile(Mapping[str, Tensor]):
         start = _LENGTH_BYTES + length
         header = _parse_header(self.path, self._map[_LENGTH_BYTES:start])
         self.metadata = _metadata_of(self.path, header.pop(_METADATA, {}))
+        self._start, self._checksum = start, self.metadata.pop(_CHECKSUM, None)
         narrow: set[str] = set(json.loads(self.metadata.pop(_NARROW, "[]")))
         self.entries = {name: _entry(self.path, name, form, start, narrow) for name, form in header.items()}
         _check_coverage(self.path, self.entries, start, size)
@@ -119,6 +120,22 @@ class SafetensorsFile(Mapping[str, Tensor]):
     def checksum(self) -> int:
         """The CRC-32 of the whole file, which is read for it."""
         return zlib.crc32(self._map)
+
+    def verify(self) -> None:
+        """Read the whole file, and compare it with the checksum that `write` put into its metadata, if there is one.
+
+        Raises: FileFormatError (T0714) where a byte is another than was written.
+        """
+        if self._checksum is None:
+            return
+        head = self._map[: self._start].replace(_checksum_text(self._checksum), _checksum_text(_UNKNOWN), 1)
+        found = f"{zlib.crc32(memoryview(self._map)[self._start :], zlib.crc32(head)):08x}"
+        if found != self._checksum:
+            raise FileFormatError(
+                f"`{self.path}` is damaged: its checksum is {found}, and {self._checksum} was written",
+                fix="read an undamaged copy; a program that changes the file must leave out the metadata "
+                f"`{_CHECKSUM}`",
+            )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
@@ -206,11 +223,26 @@ def _check_coverage(path: str, entries: Mapping[str, Entry], start: int, size: i
 def write(path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
     """Write named tensors to a file in one step: whoever opens it sees the old file or the whole new one.
 
-    Tensors are ours, of a GPU too, and arrays. The same tensors give the same bytes. Raises RuntimeArgumentError
-    (T0701) for a value that is none, and for metadata that are not strings.
+    Tensors are ours, of a GPU too, and arrays. The same tensors give the same bytes. The metadata have a checksum of
+    the whole file beside what is given, which `SafetensorsFile.verify` compares. Raises RuntimeArgumentError (T0701)
+    for a value that is none, and for metadata that are not strings.
     """
-    head, parts = encode(tensors, metadata)
+    unknown = {_CHECKSUM: _UNKNOWN}
+    head, parts = encode(tensors, unknown | dict(metadata or {}) | unknown)
+    checksum = 0
+    for part in (head, *parts):
+        checksum = zlib.crc32(part, checksum)
+    head = head.replace(_checksum_text(_UNKNOWN), _checksum_text(f"{checksum:08x}"), 1)
     write_durable(os.fspath(path), [head, *parts])
+
+
+_UNKNOWN = "00000000"
+"""What stands for the checksum of a file while it is computed, since it is of the header too."""
+
+
+def _checksum_text(checksum: str) -> bytes:
+    """The checksum as it is in a header; the first metadata of a file, so that no other string is mistaken for it."""
+    return f'"{_CHECKSUM}":"{checksum}"'.encode()
 
 
 def encode(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> tuple[bytes, Sequence[memoryview]]:

@@ -56,6 +56,7 @@ class Snapshot:
 
     def write(self, path: str, notes: Mapping[str, Any]) -> None:
         """Write it in one step; see `save`."""
+        _check_target(path)
         if path.endswith(SUFFIX):
             texts = {"values": json.dumps(self.values), "notes": json.dumps(dict(notes))}
             safetensors.write(path, self.tensors, {"version": str(VERSION), **texts})
@@ -79,12 +80,37 @@ class Snapshot:
         write_flushed(os.path.join(folder, NOTES), [json.dumps(facts).encode("utf-8")])
 
 
+def _path_of(path: str | os.PathLike[str]) -> str:
+    """A path without a slash at its end, with which it would have no name."""
+    name = os.fspath(path)
+    return name.rstrip(os.sep) or name
+
+
+def _check_target(path: str) -> None:
+    """Raises CheckpointError (T0715) where nothing can be saved."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise CheckpointError(
+            f"`{path}` cannot be saved: there is no folder `{folder}`",
+            fix=f"make it first: `os.makedirs({folder!r})`",
+        )
+    is_file = path.endswith(SUFFIX)
+    if os.path.isdir(path) if is_file else os.path.exists(path) and not os.path.isdir(path):
+        there, saved = ("folder", "file") if is_file else ("file", "folder")
+        raise CheckpointError(
+            f"`{path}` is a {there}, and the checkpoint would be a {saved}",
+            notes=(f"a checkpoint is one file where its path ends in `{SUFFIX}`, and else a folder",),
+            fix="save to another path",
+        )
+
+
 def save(path: str | os.PathLike[str], tree: Any, notes: Mapping[str, Any] | None = None) -> None:
     """Write a tree of tensors to disk in one step: at any moment the old one or the whole new one is there.
 
     A path that ends in `.safetensors` becomes one file, which every reader of that format reads; any other a folder
     with the tensors and a JSON file. Tensors have their paths in the tree as names: `params.layers.0.weight`. Python
-    numbers and strings of the tree are kept too, and so are `notes`, values that JSON has.
+    numbers and strings of the tree are kept too, and so are `notes`, values that JSON has. Both have a checksum, which
+    `restore` compares. Raises CheckpointError (T0715) for a path that cannot be saved to.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
@@ -92,7 +118,7 @@ def save(path: str | os.PathLike[str], tree: Any, notes: Mapping[str, Any] | Non
     >>> ts.train.restore(path, {"layers": [ts.zeros((2,)), ts.zeros((3,))]})
     {'layers': [Tensor([2] f32, [1, 1]), Tensor([3] f32, [0, 0, 0])]}
     """
-    Snapshot.of(tree).write(os.fspath(path), check_notes(notes or {}))
+    Snapshot.of(tree).write(_path_of(path), check_notes(notes or {}))
 
 
 def check_notes(notes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -118,9 +144,10 @@ class Contents:
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Contents:
     """A checkpoint on disk, checked; raises CheckpointError (T0715) where there is none, FileFormatError (T0714)."""
-    name = os.fspath(path)
+    name = _path_of(path)
     if os.path.isfile(name):
         file = SafetensorsFile(name)
+        file.verify()
         texts = file.metadata if file.metadata.get("version") == str(VERSION) else {}
         return Contents(file, json.loads(texts.get("values", "{}")), json.loads(texts.get("notes", "{}")))
     recover_folder(name)  # where a process was stopped while it replaced one

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from tessera.diagnostics.codes import ArgumentError, CheckpointError
 from tessera.diagnostics.frames import guard_class
 from tessera.frontend.arguments import check_bool, check_int
-from tessera.runtime.durable_files import recover_folder, remove_folder, remove_leftovers
+from tessera.runtime.durable_files import recover_folders, remove_folder, remove_leftovers
 from tessera.train.checkpoint import NOTES, Snapshot, check_notes, fill, open_checkpoint
 
 _NAME = re.compile(r"step-(\d{9,})")
@@ -64,14 +64,8 @@ class Checkpointer:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._pending: Future[None] | None = None
         os.makedirs(self.folder, exist_ok=True)
-        for name in self._find_replaced():
-            recover_folder(os.path.join(self.folder, name))
+        recover_folders(self.folder)
         remove_leftovers(self.folder)
-
-    def _find_replaced(self) -> set[str]:
-        """Checkpoints that a process was replacing when it was stopped."""
-        found = (re.fullmatch(rf"\.old-\d+-[0-9a-f]+-({_NAME.pattern})", name) for name in os.listdir(self.folder))
-        return {match[1] for match in found if match is not None}
 
     def path(self, step: int) -> str:
         """The folder of the checkpoint of a step."""

@@ -65,7 +65,7 @@ def test_a_file_is_what_the_format_says(tmp_path: Path) -> None:
     (length,) = struct.unpack("<Q", data[:8])
     assert (8 + length) % 64 == 0
     assert json.loads(data[8 : 8 + length]) == {
-        "__metadata__": {"k": "v"},
+        "__metadata__": {"tessera.crc32": "704ef832", "k": "v"},
         "a": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]},
         "b": {"dtype": "U8", "shape": [2], "data_offsets": [2, 4]},
     }
@@ -139,6 +139,19 @@ def test_no_bytes_crash_the_reader(tmp_path_factory: pytest.TempPathFactory, dat
         if content != struct.pack("<Q", 2) + b"{}":
             with pytest.raises(FileFormatError):
                 SafetensorsFile(path)
+
+
+def test_a_byte_that_changed_is_found_wherever_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    write(path, {"w": np.arange(4, dtype=np.float32)}, {"k": 'a "tessera.crc32":"00000000" b'})
+    SafetensorsFile(path).verify()
+    data = path.read_bytes()
+    for at in (data.index(b"a "), data.index(b"tessera.crc32") + 16, len(data) - 1):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(FileFormatError, match=r"model\.safetensors` is damaged: its checksum is [0-9a-f]{8}, and"):
+            SafetensorsFile(path).verify()
+    by_hand(path, {"w": form("U8", [1], 0, 1)}, b"1")
+    SafetensorsFile(path).verify()  # those of other writers have none
 
 
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
@@ -217,6 +230,20 @@ def test_whatever_call_a_process_is_killed_in_the_old_or_the_new_one_is_whole(ki
             print(file=process.stdin, flush=True)
     assert seen == {"old", "new"}
     assert _contents(kind, target) == "new"
+
+
+def test_a_process_does_not_take_what_one_of_its_number_left_for_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    make_durable_folder(str(folder), lambda folder: write_flushed(os.path.join(folder, "a"), [b"1"]))
+    seen: list[str] = []
+    make_durable_folder(str(folder), lambda folder: seen.append(os.path.basename(folder)))
+    _, what, process, start, *_ = seen[0].replace(".", "-").split("-")
+    assert (what, int(process)) == ("new", os.getpid())
+    folder.rename(tmp_path / f".old-{process}-{start}-01234567-one")
+    assert not recover_folder(str(folder))  # this process is at work on it
+    (tmp_path / f".old-{process}-{start}-01234567-one").rename(tmp_path / f".old-{process}-{start}0-01234567-one")
+    assert recover_folder(str(folder))
+    assert not recover_folder(str(tmp_path / "absent" / "one"))
 
 
 def _write_old(kind: str, target: Path) -> None:

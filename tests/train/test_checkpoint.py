@@ -102,6 +102,10 @@ def test_a_bit_that_changed_on_disk_is_found(tmp_path: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(FileFormatError, match="its checksum is not the one that was written"):
         ts.train.restore(tmp_path / "one", {"w": ts.ones((64,))})
+    ts.train.save(tmp_path / "one.safetensors", {"w": ts.ones((64,))})
+    (tmp_path / "one.safetensors").write_bytes((tmp_path / "one.safetensors").read_bytes()[:-1] + b"!")
+    with pytest.raises(FileFormatError, match=r"one\.safetensors` is damaged"):
+        ts.train.restore(tmp_path / "one.safetensors")
     (tmp_path / "one" / "checkpoint.json").write_text(json.dumps({"version": 9}), encoding="utf-8")
     with pytest.raises(FileFormatError, match="is not of version 1"):
         ts.train.restore(tmp_path / "one")
@@ -128,8 +132,8 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     with ts.train.Checkpointer(tmp_path) as checkpoints:
         checkpoints.save(1, {"w": ts.ones((2,))})
     gone = 2**22 - 1  # beyond the largest number of a process here
-    (tmp_path / "step-000000001").rename(tmp_path / f".old-{gone}-01234567-step-000000001")
-    for name in (f".new-{gone}-01234567-step-000000002", f".gone-{gone}-01234567-step-000000000"):
+    (tmp_path / "step-000000001").rename(tmp_path / f".old-{gone}-a1-01234567-step-000000001")
+    for name in (f".new-{gone}-a1-01234567-step-000000002", f".gone-{gone}-a1-01234567-step-000000000"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tensors.safetensors").write_bytes(b"half")
     again = ts.train.Checkpointer(tmp_path)
@@ -151,7 +155,7 @@ def test_the_state_may_be_consumed_while_it_is_written_and_errors_come_back(tmp_
         path.unlink() if path.is_file() else path.rmdir()
     (tmp_path / "folder").rmdir()
     checkpoints.save(9, state)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CheckpointError, match="there is no folder"):
         checkpoints.save(10, state)
 
 
@@ -163,6 +167,23 @@ def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
     ts.train.save(tmp_path / "own", {"w": ts.ones((2,))})
     ts.train.save(tmp_path / "own", {"w": ts.zeros((2,))})
     assert ts.train.restore(tmp_path / "own", {"w": ts.ones((2,))})["w"].tolist() == [0.0, 0.0]
+
+
+def test_paths_that_are_not_there_or_something_else_are_refused(tmp_path: Path) -> None:
+    tree = {"w": ts.ones((2,))}
+    for path in (tmp_path / "absent", tmp_path / "absent" / "one", tmp_path / "absent.safetensors"):
+        with pytest.raises(CheckpointError, match="there is no checkpoint at"):
+            ts.train.restore(path, tree)
+    with pytest.raises(CheckpointError, match="there is no folder"):
+        ts.train.save(tmp_path / "absent" / "one", tree)
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "folder.safetensors").mkdir()
+    for name, there in (("file", "file"), ("folder.safetensors", "folder")):
+        with pytest.raises(CheckpointError, match=f"is a {there}, and the checkpoint would be a"):
+            ts.train.save(tmp_path / name, tree)
+    for _ in range(2):
+        ts.train.save(f"{tmp_path}/saved/", tree)
+    assert ts.train.restore(f"{tmp_path}/saved/", tree)["w"].tolist() == [1.0, 1.0]
 
 
 def test_notes_are_those_of_the_moment_and_none_hides_the_step(tmp_path: Path) -> None:
