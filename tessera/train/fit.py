@@ -15,7 +15,7 @@ from tessera.diagnostics.frames import guard_class
 from tessera.frontend.arguments import check_bool, check_callables, check_int
 from tessera.train.checkpointer import Checkpointer
 from tessera.train.progress import Display, History, Rate, bytes_in_use, format_bytes, least_seconds
-from tessera.train.state import find_nonfinite, step_of
+from tessera.train.state import find_nonfinite, find_on_device, move_batch, step_of
 from tessera.train.step import tokens_of
 
 Callback = Callable[["Event"], "Mapping[str, Any] | None"]
@@ -84,7 +84,8 @@ def fit(
     """Train: `state, metrics = step(state, batch)` for each batch, until `steps` steps are taken in all.
 
     Without `steps` it goes over the batches once; with it, again and again. `step` is that of `make_step`, or any
-    function of that form; `state` is consumed where it donates it.
+    function of that form; `state` is consumed where it donates it. Where the state is on a GPU, batches are copied
+    there while the step before runs.
 
     With `checkpoints` the state, the position of a loader and the history are saved every `save_every` steps and at the
     end, also where the user interrupts it (Ctrl-C); a run that finds a checkpoint continues from the last one, bit for
@@ -141,6 +142,7 @@ class _Run:
         self.history, self.taken, self.is_stopped = History(), step_of(state), False
         self._pending: deque[tuple[int, Mapping[str, Any]]] = deque()
         self._rate, self._least, self._saved = Rate(), None, -1
+        self._looked, self._like = 0, None
         self.used = 0
         """Batches that a run which continues has used before, where they have no position to go back to."""
 
@@ -158,7 +160,9 @@ class _Run:
 
     def take(self, batch: Any, display: Display) -> None:
         """One step."""
-        found = self._step(self.state, batch)
+        if self._looked < 2:  # where a step runs may be told by the state, or by its own backend, which moves the state
+            self._looked, self._like = self._looked + 1, find_on_device(self.state)
+        found = self._step(self.state, move_batch(batch, self._like))
         if not (isinstance(found, tuple) and len(cast("tuple[Any, ...]", found)) == 2 and isinstance(found[1], dict)):
             raise ArgumentError(
                 "a step gives a pair: the new state, and a dict of metrics", fix='write `return state, {"loss": loss}`'

@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.api.eager import install
+from tessera.api.placement import stream
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.frames import guard_class
 from tessera.frontend import pytree
 from tessera.frontend.concrete import is_concrete, is_tensor
 from tessera.frontend.functions.operands import as_tensor, cast
 from tessera.frontend.pytree import Tree, flatten, leaf_paths, unflatten
+from tessera.runtime.foreign import adopt
 from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import i64
 from tessera.types.frozen import frozen
@@ -170,6 +172,33 @@ def _plain(match: re.Match[str]) -> str:
 def to_host(leaf: Any) -> Tensor:
     """A copy of a tensor in host memory that nothing else writes."""
     return leaf.cpu() if hasattr(leaf, "give_to") else Tensor.of(leaf).copy()
+
+
+# Batches come from the host, and a step takes tensors of one memory.
+
+
+def find_on_device(tree: Any) -> Any:
+    """The first tensor of a tree that is on a GPU, or None where all are in host memory."""
+    return next((leaf for leaf in flatten(tree)[0] if hasattr(leaf, "give_to")), None)
+
+
+def move_batch(batch: Any, like: Any) -> Any:
+    """A batch whose tensors are on the device of `like`, as a step takes them; with None, as it is."""
+    if like is None:
+        return batch
+    leaves, form = flatten(batch, keep_order=True)
+    is_moved = [is_concrete(leaf) and not hasattr(leaf, "give_to") for leaf in leaves]
+    return unflatten(
+        form, [_copy_beside(leaf, like) if own else leaf for leaf, own in zip(leaves, is_moved, strict=True)]
+    )
+
+
+def _copy_beside(leaf: Any, like: Any) -> Any:
+    # A copy from the host waits for its stream: in one of its own it goes on beside the step that is running. Calls
+    # are replayed with tensors of their own stream, so one more copy, within the device, takes it there.
+    with stream("batches"):
+        made = like.__class__.of(adopt(leaf))
+    return made if made.stream == like.stream else made.copy()
 
 
 def find_nonfinite(tree: Any) -> str | None:

@@ -16,7 +16,7 @@ from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions.operands import is_tensor
 from tessera.frontend.pytree import flatten
 from tessera.optim import Optimizer, ScaledState, apply_updates, global_norm
-from tessera.train.state import State
+from tessera.train.state import State, find_on_device, move_batch
 
 
 def make_step(
@@ -139,17 +139,18 @@ def evaluate(
     """Means over batches of what `metric(params, batch)` gives: a scalar, called `loss`, or a dict of scalars.
 
     Batches count by their items, so that a shorter one at the end counts less; sums are in f64, in order. `steps` is
-    how many batches to read at most. A `ts.data.Loader` is read from the start of its first epoch, and keeps its
-    position. The function is compiled once, also where it is evaluated again.
+    how many batches to read at most; they are copied to the GPU that parameters are on. A `ts.data.Loader` is read
+    from the start of its first epoch, and keeps its position. The function is compiled once, also where it is evaluated
+    again.
 
     >>> batches = [ts.array([1.0, 2.0, 3.0]), ts.array([6.0])]
     >>> ts.train.evaluate(lambda w, x: (w * x).mean(), ts.array(2.0), batches)
     {'loss': 6.0}
     """
     check_callables("evaluate", metric=metric)
-    run, total, sums = _compile(metric), 0, dict[str, float]()
+    run, total, sums, like = _compile(metric), 0, dict[str, float](), find_on_device(params)
     for batch in islice(_from_the_start(batches), steps):
-        found = run(params, batch)
+        found = run(params, move_batch(batch, like))
         values: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {"loss": found}
         count = items_of(batch)
         for name, value in values.items():

@@ -274,3 +274,20 @@ def test_a_function_of_two_memories_is_refused() -> None:
 
     with pytest.raises(DeviceError, match="`add` got tensors in two memories: argument 1"):
         add(X, put(Y))
+
+
+def test_training_and_evaluation_copy_batches_to_where_parameters_are(copies: list[int]) -> None:
+    def loss(w: Any, batch: Any) -> Any:
+        return ((w - batch["x"]) ** 2.0).sum() * batch["scale"]
+
+    optimizer = ts.optim.sgd(0.25)
+    step = ts.train.make_step(loss, optimizer, donate=False)
+    made = ts.train.State.init(ts.zeros((2, 3)), optimizer).replace(params=put(np.zeros((2, 3), np.float32)))
+    batches = [{"x": X, "scale": 1.0}, {"x": ts.array(Y), "scale": 1.0}, {"x": put(X), "scale": 1.0}]
+    run = ts.train.fit(step, made, batches, progress=False)
+    assert isinstance(run.state.params, CudaTensor)
+    np.testing.assert_array_equal(np.asarray(run.state.params), X / 8 + Y / 4 + X / 2)
+    assert copies.count(X.nbytes) == 2
+    assert ts.train.evaluate(loss, put(X), [{"x": X, "scale": 2.0}]) == {"loss": 0.0}
+    with pytest.raises(DeviceError, match="two memories"):
+        step(run.state, batches[0])
