@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -103,10 +103,18 @@ def check_saved(console: Console, model: Any, config: ts.nn.GPTConfig, path: Pat
     return loaded
 
 
+class Found(NamedTuple):
+    """What the report shows: the curves of the loss, and the profile of a step; and where it is."""
+
+    curves: dict[str, Any]
+    profile: ts.profile.Profile
+    page: Path
+
+
 def main(
     *, steps: int = 360, width: int = 128, depth: int = 3, length: int = 96, batch: int = 24, files: int = 120,
     folder: str = "build/demo",
-) -> None:  # fmt: skip
+) -> Found:  # fmt: skip
     """From source text to a model that writes some."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     where = Path(folder)
@@ -126,6 +134,7 @@ def main(
     _, last = curves["loss (nats per character)"]["held out"][-1]
     console.print(f"loss on files that it never saw: {last:.2f} nats per character")
     console.print(f"the report, to open in a browser: {page}", soft_wrap=True)
+    return Found(curves, profile, page)
 
 
 def count(text: str) -> int:

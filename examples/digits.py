@@ -17,8 +17,9 @@ import numpy as np
 from rich.console import Console
 
 import tessera as ts
+from tessera import nn
 
-ops, nn = ts.ops, ts.nn
+ops = ts.ops
 
 SIZE = 16
 """Pixels along each side of an image."""
@@ -56,7 +57,7 @@ def place_points(strokes: Sequence[Any]) -> Any:
     segments = np.concatenate([np.stack([one[:-1], one[1:]], axis=1) for one in strokes])
     lengths = np.hypot(*(segments[:, 1] - segments[:, 0]).T)
     ends = np.cumsum(lengths)
-    at = np.linspace(0, ends[-1], POINTS)
+    at = np.linspace(0.0, float(ends[-1]), POINTS)
     own = np.minimum(np.searchsorted(ends, at), len(segments) - 1)
     part = ((at - ends[own] + lengths[own]) / lengths[own])[:, None]
     return segments[own, 0] * (1 - part) + segments[own, 1] * part

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tessera as ts
-
-nn = ts.nn
+from tessera import nn
 
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"vocabulary": 256, "sequence": 64, "d_model": 64, "layers": 2, "heads": 4, "batch": 8},
@@ -45,8 +44,8 @@ def make_optimizer(rate: float, steps: int) -> Any:
 
 def make_step(optimizer: Any, precision: str) -> ts.Jit:
     """Forward, backward and update as one program; with bf16 ops compute in it, and parameters and moments are f32."""
-    policy = {"policy": ts.Training()} if precision == "bf16" else {}
-    return ts.train.make_step(loss_of, optimizer, grad_norm=True, **policy)
+    options: dict[str, Any] = {"policy": ts.Training()} if precision == "bf16" else {}
+    return ts.train.make_step(loss_of, optimizer, grad_norm=True, **options)
 
 
 def open_tokens(path: str, folder: Path, vocabulary: int) -> ts.data.TokenFile:

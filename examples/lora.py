@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import math
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import tessera as ts
-
-ops, nn = ts.ops, ts.nn
+from tessera import nn
 
 VOCABULARY = 128
 """ASCII; other characters of the text are written as `?`."""
@@ -55,28 +54,36 @@ class LowRank(nn.Module):
         return self.base.replace(weight=self.base.weight + self.a @ self.b * self.scale)
 
 
-def with_adapters(model: nn.GPT, rank: int, key: Any) -> nn.GPT:
-    """The model with an adapter at each projection of attention and of the feed-forward layers."""
-    blocks: list[Any] = []
-    for block, own in zip(model.blocks, ts.random.split(key, len(model.blocks)), strict=True):
-        qkv, out, up, down = ts.random.split(own, 4)
-        attention, mlp = block.attention, block.mlp
-        attention = attention.replace(
-            qkv=LowRank.init(qkv, attention.qkv, rank), out=LowRank.init(out, attention.out, rank)
-        )
-        mlp = mlp.replace(up=LowRank.init(up, mlp.up, rank), down=LowRank.init(down, mlp.down, rank))
-        blocks.append(block.replace(attention=attention, mlp=mlp))
+PROJECTIONS = (("attention", "qkv"), ("attention", "out"), ("mlp", "up"), ("mlp", "down"))
+"""The linear layers of a block that have adapters."""
+
+
+def replace_projections(model: nn.GPT, change: Callable[[Any], Any]) -> nn.GPT:
+    """The model with other layers in place of its projections."""
+    blocks: list[nn.Block] = []
+    for block in model.blocks:
+        for part, name in PROJECTIONS:
+            layer: Any = getattr(block, part)
+            block = block.replace(**{part: layer.replace(**{name: change(getattr(layer, name))})})
+        blocks.append(block)
     return model.replace(blocks=tuple(blocks))
+
+
+def with_adapters(model: nn.GPT, rank: int, key: Any) -> nn.GPT:
+    """The model with an adapter at each projection."""
+    keys = iter(ts.random.split(key, len(PROJECTIONS) * len(model.blocks)))
+    return replace_projections(model, lambda layer: LowRank.init(next(keys), layer, rank))
 
 
 def merge_adapters(model: nn.GPT) -> nn.GPT:
     """The model with each adapter merged into the weight beside it: a plain GPT again."""
-    blocks: list[Any] = []
-    for block in model.blocks:
-        attention = block.attention.replace(qkv=block.attention.qkv.merge(), out=block.attention.out.merge())
-        mlp = block.mlp.replace(up=block.mlp.up.merge(), down=block.mlp.down.merge())
-        blocks.append(block.replace(attention=attention, mlp=mlp))
-    return model.replace(blocks=tuple(blocks))
+    return replace_projections(model, lambda layer: layer.merge())
+
+
+@ts.jit
+def scores_of(model: nn.GPT, tokens: Any) -> Any:
+    """The scores of the character after each of `tokens`."""
+    return model(tokens)
 
 
 def is_adapter(name: str, leaf: Any) -> bool:
@@ -201,8 +208,7 @@ def check_frozen(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
 def check_merged(tuned: nn.GPT, merged: nn.GPT, texts: Texts) -> float:
     """The largest difference of scores by merging; more than roundings of f32 explain is an error."""
     tokens, _ = next(iter(texts.held_out))
-    scores = ts.jit(lambda model, tokens: model(tokens))
-    expected, found = np.asarray(scores(tuned, tokens)), np.asarray(scores(merged, tokens))
+    expected, found = np.asarray(scores_of(tuned, tokens)), np.asarray(scores_of(merged, tokens))
     difference = float(np.max(np.abs(found - expected)))
     # A sum of `width` terms in another order at each of four projections a block, on values of size about one.
     config = tuned.config
