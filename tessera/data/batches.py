@@ -78,7 +78,8 @@ def stack(items: Sequence[Any], indices: Sequence[int] = ()) -> Any:
 
 
 def _join(leaves: Sequence[Any], path: str, numbers: Sequence[int]) -> Any:
-    arrays = [np.asarray(leaf, np.float32 if isinstance(leaf, float) else None) for leaf in leaves]
+    # NumPy's f64 is a Python float too, and keeps its dtype.
+    arrays = [np.asarray(leaf, np.float32 if type(leaf) is float else None) for leaf in leaves]
     first = arrays[0]
     for array, number in zip(arrays, numbers, strict=True):
         if array.shape != first.shape or array.dtype != first.dtype:

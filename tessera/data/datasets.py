@@ -110,8 +110,16 @@ def _cut(tokens: Any, starts: Array, length: int) -> tuple[Array, Array]:
     """Windows [batch, length] and the same one token later, as i32."""
     array: Array = getattr(tokens, "array", tokens)
     rows = np.empty((len(starts), length + 1), np.int32)
+    limits = np.iinfo(np.int32)
     for row, start in zip(rows, starts.tolist(), strict=True):
-        row[:] = array[start : start + length + 1]
+        part = array[start : start + length + 1]
+        if array.dtype.itemsize >= 4 and part.max() > limits.max:
+            at = int(part.argmax())
+            raise ArgumentError(
+                f"token {start + at} is {int(part[at])}, and windows are i32, up to {limits.max}",
+                fix="number tokens from 0 on; above that range no table of embeddings has rows for them",
+            )
+        row[:] = part
     return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
 
 

@@ -12,7 +12,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex, cast, overload
 
 import numpy as np
 
@@ -209,7 +209,10 @@ def _choose_width(dtype: Any, vocabulary: int) -> int:
 
 
 def _is_one_part(tokens: Tokens) -> bool:
-    return isinstance(tokens, bytes | bytearray | list | tuple) or hasattr(tokens, "shape")
+    if isinstance(tokens, list | tuple):  # of numbers, or of parts
+        first: Any = next(iter(cast("list[Any]", tokens)), 0)
+        return not isinstance(first, bytes | bytearray | list | tuple) and not getattr(first, "shape", ())
+    return isinstance(tokens, bytes | bytearray) or hasattr(tokens, "shape")
 
 
 def _parts(tokens: Tokens, width: int, limit: int) -> Iterator[bytes]:

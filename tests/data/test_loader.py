@@ -82,6 +82,8 @@ def test_a_repeating_loader_goes_on_and_items_are_stacked() -> None:
     assert batches[1]["square"].tolist() == [[4.0] * 3, [9.0] * 3]
     assert loader.state()["epoch"] == 1
     assert list(ts.data.Loader(Squares(4), 2, shuffle=False, collate=joined)) == [1, 5]
+    dtypes = [ts.data.stack([kind(1.5)] * 2).dtype for kind in (float, np.float64, np.float16)]
+    assert dtypes == [np.float32, np.float64, np.float16]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -167,3 +169,7 @@ def test_windows_are_what_slices_say() -> None:
     assert {int(many[number][0][0]) for number in range(60)} == {100, 101, 102}
     with pytest.raises(ArgumentError, match="1 to 99 tokens"):
         ts.data.Windows(tokens, 100)
+    beyond = ts.data.Windows(np.array([1, 2, 1 << 31, 3], np.uint32), 1)
+    assert beyond[0][1].tolist() == [2]
+    with pytest.raises(ArgumentError, match="token 2 is 2147483648, and windows are i32"):
+        beyond.take([0, 1])

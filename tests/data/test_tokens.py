@@ -25,14 +25,20 @@ def test_tokens_come_back_however_they_were_written(
     kept = [[token if is_wide else token % (1 << 16) for token in part] for part in parts]
     ts.data.write_tokens(folder / "whole", [token for part in kept for token in part], dtype)
     ts.data.write_tokens(folder / "parts", iter(kept), dtype)
+    ts.data.write_tokens(folder / "listed", kept, dtype)
     ts.data.write_tokens(folder / "appended", [], dtype)
     for part in kept:
         ts.data.append_tokens(folder / "appended", part)
     bytes_of = {file.name: file.read_bytes() for file in folder.iterdir()}
-    assert len(bytes_of) == 3
+    assert len(bytes_of) == 4
     assert len(set(bytes_of.values())) == 1
     found = ts.data.TokenFile(folder / "appended")
     assert (list(found), found.dtype) == ([token for part in kept for token in part], dtype)
+
+
+def test_bytes_are_parts_in_a_list_too(tmp_path: Path) -> None:
+    ts.data.write_tokens(tmp_path / "tokens", [b"ab", b"", b"c"])
+    assert list(ts.data.TokenFile(tmp_path / "tokens")) == [97, 98, 99]
 
 
 def test_a_file_is_memory_that_is_mapped_and_stays_as_long_as_when_it_was_opened(tmp_path: Path) -> None:
