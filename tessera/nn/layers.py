@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from tessera.api.eager import Tensor, zeros
@@ -209,7 +211,7 @@ class Dropout(Module):
 
 
 class Sequential(Module):
-    """Layers one after the other; those that take a key, as dropout does, get one each where a key is given.
+    """Layers one after the other; modules whose call has a parameter `key`, as that of dropout, get one each of a key.
 
     >>> key = ts.random.key(0)
     >>> model = ts.nn.Sequential.of(ts.nn.Linear.init(key, 4, 8), ts.ops.relu, ts.nn.Linear.init(key, 8, 2))
@@ -230,8 +232,18 @@ class Sequential(Module):
     def __call__(self, x: Any, *, key: Any = None) -> Any:
         keys = (None,) * len(self.layers) if key is None else split(key, len(self.layers))
         for layer, own in zip(self.layers, keys, strict=True):
-            x = layer(x, key=own) if isinstance(layer, Dropout | Sequential) else layer(x)
+            x = layer(x, key=own) if takes_key(layer) else layer(x)
         return x
+
+
+def takes_key(layer: Any) -> bool:
+    """Whether the call of a module has a parameter `key`."""
+    return takes_key(layer.module) if isinstance(layer, UnderPolicy) else _has_key(layer.__class__)
+
+
+@cache
+def _has_key(owner: type[Any]) -> bool:
+    return "key" in inspect.signature(owner.__call__).parameters
 
 
 class Function(Module):

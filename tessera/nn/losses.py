@@ -104,7 +104,8 @@ def binary_cross_entropy(logits: Any, target: Any, *, reduction: str = "mean") -
     Tensor([] f32, 0.693147)
     """
     logits, target = _pair("binary_cross_entropy", logits, target)
-    values = ops.softplus(logits) - logits * target
+    # Not `softplus(logits) - logits * target`, whose difference has no digits where a sure prediction is right.
+    values = ops.softplus(logits) * (1.0 - target) + ops.softplus(-logits) * target
     return _reduce("binary_cross_entropy", values, reduction)
 
 

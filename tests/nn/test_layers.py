@@ -93,6 +93,22 @@ def test_dropout_keeps_the_mean_and_needs_a_key() -> None:
     assert layer(x) is x
 
 
+class Noise(nn.Module):
+    """A module of somebody's own that takes a key."""
+
+    scale: float
+
+    def __call__(self, x: Any, key: Any = None) -> Any:
+        return x if key is None else x + key.sum().astype(ts.f32) * 0.0 + self.scale
+
+
+def test_every_module_of_a_sequence_whose_call_has_a_key_gets_one() -> None:
+    inner = nn.with_policy(Noise(2.0), ts.Policy())
+    model = nn.Sequential.of(Noise(1.0), ts.ops.abs, inner, nn.Sequential.of(Noise(4.0)))
+    assert model(ts.zeros((2,))).tolist() == [0.0, 0.0]
+    assert model(ts.zeros((2,)), key=KEY).tolist() == [7.0, 7.0]
+
+
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
 def test_recurrent_cells_over_a_sequence(kind: str) -> None:
     theirs = getattr(torch.nn, kind)(3, 4, batch_first=True)

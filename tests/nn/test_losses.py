@@ -52,6 +52,15 @@ def test_losses_and_gradients_are_those_of_pytorch(name: str) -> None:
     np.testing.assert_allclose(np.asarray(gradient), x.grad.numpy(), atol=tolerance(X.size, 1.0), rtol=0)
 
 
+def test_sure_predictions_have_a_loss_and_a_gradient() -> None:
+    """Where `softplus(x) - x` has no digits left in f32; each term is rounded a few times."""
+    x, target = np.array([20.0, 30.0, -20.0, -30.0], np.float32), np.array([1.0, 1.0, 0.0, 0.0], np.float32)
+    value, gradient = ts.value_and_grad(partial(nn.binary_cross_entropy, reduction="sum"))(ts.array(x), target)
+    small = np.exp(-np.abs(x.astype(np.float64)))
+    np.testing.assert_allclose(float(value), np.log1p(small).sum(), rtol=8 * 2**-23)
+    np.testing.assert_allclose(np.asarray(gradient), -np.sign(x) * small / (1 + small), rtol=8 * 2**-23)
+
+
 def test_narrow_floats_are_widened_and_wrong_calls_refused() -> None:
     narrow = ts.asarray(X.astype(np.float32)).astype(ts.bf16)
     assert nn.mse_loss(narrow, narrow).dtype is ts.f32

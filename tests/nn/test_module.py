@@ -163,6 +163,9 @@ def test_state_dicts_are_loaded_by_name_and_shape() -> None:
     with pytest.raises(ArgumentError, match="misses 1 tensors of the module, and has 1") as caught:
         nn.load_state_dict(layer, {"weight": tensors["weight"], "biases": tensors["bias"]}, layout="torch")
     assert "is `bias` there as `biases`?" in str(caught.value)
+    alike = {"a": {"b": ts.ones((1,))}, "a.b": ts.zeros((1,))}
+    assert nn.load_state_dict(alike, nn.state_dict(alike))["a.b"].tolist() == [0.0]
+    assert sorted(nn.state_dict(alike)) == ["['a']['b']", "['a.b']"]
 
 
 def test_the_summary_counts_every_parameter_and_joins_equal_layers() -> None:
@@ -194,3 +197,7 @@ def test_orthogonal_matrices() -> None:
         drawn = np.asarray(nn.initializers.orthogonal(ts.random.key(0), shape)).astype(np.float64)
         square = drawn @ drawn.T if shape[0] < shape[1] else drawn.T @ drawn
         np.testing.assert_allclose(square, np.eye(8), atol=20 * float(np.finfo(np.float32).eps))
+    # The smallest singular value of one key in a million at 1024.
+    first, second = (np.linalg.qr(np.random.default_rng(seed).standard_normal((8, 8)))[0] for seed in (0, 1))
+    made = nn.initializers.orthogonalize((first * np.geomspace(1e-12, 1.0, 8)) @ second)
+    np.testing.assert_allclose(made @ made.T, np.eye(8), atol=8 * 8 * float(np.finfo(np.float64).eps))
