@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
@@ -247,6 +249,25 @@ def leaf_paths(tree: Tree, root: str = "") -> list[str]:
         return [root]
     steps = node_of(tree.type).steps(tree.data, len(tree.children))
     return [path for step, child in zip(steps, tree.children, strict=True) for path in leaf_paths(child, root + step)]
+
+
+_STEP = re.compile(r"\.(?P<field>\w+)|\[(?P<key>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]")
+
+
+def leaf_names(tree: Tree) -> list[str]:
+    """A name for each leaf, as other libraries write them; the path as Python writes it where two would be the same.
+
+    >>> leaf_names(flatten({"layers": [{"w": 1}, {"w": 2}]})[1])
+    ['layers.0.w', 'layers.1.w']
+    """
+    paths = leaf_paths(tree)
+    names = [".".join(map(_plain_step, _STEP.finditer(path))) or "value" for path in paths]
+    counts = Counter(names)
+    return [path if counts[name] > 1 else name for path, name in zip(paths, names, strict=True)]
+
+
+def _plain_step(match: re.Match[str]) -> str:
+    return match["field"] or match["key"].strip("'\"")
 
 
 def map_leaves(function: Callable[..., Any], value: Any, *others: Any) -> Any:

@@ -13,7 +13,7 @@ from tessera.diagnostics.error import find_nearest
 from tessera.frontend import pytree
 from tessera.frontend.functions.operands import cast as cast_tensor
 from tessera.frontend.functions.operands import dtype_of, is_tensor
-from tessera.frontend.pytree import Tree, flatten, static_key, unflatten
+from tessera.frontend.pytree import Tree, flatten, leaf_names, static_key, unflatten
 from tessera.types.dtype import parse_dtype
 
 install()  # layers run eagerly too
@@ -183,6 +183,9 @@ class Module:
     a leaf whatever it holds. Gradients and moments of optimizers are modules of the same form. By convention the
     classmethod `init` makes a module from a key.
 
+    Weights are tied by use: a layer that works in two places is one field, called in both. One object in two fields is
+    two values after an update, which `ts.train.State.init` refuses.
+
     >>> class Affine(ts.nn.Module):
     ...     weight: ts.Tensor
     ...     shift: float
@@ -332,16 +335,3 @@ def combine(first: Any, second: Any) -> Any:
 def _children(value: Any) -> tuple[Sequence[Any] | None, Any]:
     kind: type[Any] = value.__class__
     return (None, None) if flatten(value)[1].is_leaf else pytree.node_of(kind).split(value)
-
-
-def leaf_names(tree: Tree) -> list[str]:
-    """The name of each leaf, as in a state dict: `blocks.0.attention.qkv.weight`."""
-    return [path.lstrip(".") for path in _names(tree, "")]
-
-
-def _names(tree: Tree, root: str) -> list[str]:
-    if tree.type is None:
-        return [root]
-    steps = pytree.node_of(tree.type).steps(tree.data, len(tree.children))
-    plain = [step if step.startswith(".") else f".{step[1:-1].strip(chr(39))}" for step in steps]
-    return [name for step, child in zip(plain, tree.children, strict=True) for name in _names(child, root + step)]

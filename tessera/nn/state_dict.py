@@ -11,8 +11,8 @@ from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.diagnostics.error import find_nearest
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import cast, dtype_of, is_tensor
-from tessera.frontend.pytree import Tree, flatten, node_of, unflatten
-from tessera.nn.module import Module, leaf_names
+from tessera.frontend.pytree import Tree, flatten, leaf_names, node_of, unflatten
+from tessera.nn.module import Module
 
 Names = Mapping[str, str] | Callable[[str], str]
 

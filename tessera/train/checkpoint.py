@@ -15,12 +15,12 @@ from typing import Any, cast
 from tessera.diagnostics.codes import ArgumentError, CheckpointError, FileFormatError
 from tessera.diagnostics.error import find_nearest
 from tessera.frontend.concrete import is_concrete
-from tessera.frontend.pytree import flatten, unflatten
+from tessera.frontend.pytree import flatten, leaf_names, unflatten
 from tessera.runtime import safetensors
 from tessera.runtime.durable_files import make_durable_folder, recover_folder, write_flushed
 from tessera.runtime.safetensors import SafetensorsFile
 from tessera.runtime.tensor import Tensor
-from tessera.train.state import cast_like, leaf_names, to_host
+from tessera.train.state import cast_like, to_host
 from tessera.types.dtype import parse_dtype
 from tessera.types.frozen import frozen
 

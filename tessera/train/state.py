@@ -1,10 +1,8 @@
-"""`State`: everything that a training step changes, as one tree of tensors, and the names its tensors have in files."""
+"""`State`: everything that a training step changes, as one tree of tensors, and where those are."""
 
 from __future__ import annotations
 
-import re
 import sys
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +14,7 @@ from tessera.diagnostics.frames import guard_class
 from tessera.frontend import pytree
 from tessera.frontend.concrete import is_concrete, is_tensor
 from tessera.frontend.functions.operands import as_tensor, cast
-from tessera.frontend.pytree import Tree, flatten, leaf_paths, unflatten
+from tessera.frontend.pytree import flatten, leaf_names, unflatten
 from tessera.runtime.foreign import adopt
 from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import i64
@@ -56,9 +54,11 @@ class State:
         """The state that training starts with; `key` is a seed, or a key of `ts.random.key`.
 
         Parameters are copied, so that the ones given stay usable when a step consumes the state; `copy=False` saves
-        that memory. Raises ArgumentError (T0202) where buffers of modules are among the parameters.
+        that memory. Raises ArgumentError (T0202) where buffers of modules are among the parameters, or one tensor is
+        there twice, as that of a layer in two fields of a model: an update would make two of it.
         """
         _check_buffers(params)
+        _check_shared(params)
         held = _own(params, always=copy)
         opt_state = None if optimizer is None else optimizer.init(held)
         made = None if average is None else average.init(held)
@@ -116,6 +116,21 @@ def _check_buffers(params: Any) -> None:
         )
 
 
+def _check_shared(params: Any) -> None:
+    """Raises ArgumentError (T0202) where one tensor has two names: gradients and updates know it as two."""
+    leaves, form = flatten(params)
+    seen: dict[int, str] = {}
+    for leaf, name in zip(leaves, leaf_names(form), strict=True):
+        first = seen.setdefault(id(leaf), name) if is_tensor(leaf) else name
+        if first != name:
+            raise ArgumentError(
+                f"`{first}` and `{name}` are one tensor, of which an update would make two",
+                notes=("rule: parameters are a tree of values; what is used twice is one field of it",),
+                fix="keep the layer in one field and call it in both places, as `Embedding.attend` ties weights; "
+                "`x.copy()` where two are meant",
+            )
+
+
 def _own(tree: Any, *, always: bool) -> Any:
     """A tree whose arrays are tensors; with `always`, all in memory of their own."""
     leaves, form = flatten(tree, keep_order=True)
@@ -146,27 +161,6 @@ def own_memory(tree: Any) -> Any:
 
 _SMALL = 16
 """Bytes up to which a tensor is copied anyway: constants that an optimizer was made with start every state."""
-
-
-# Names of tensors in files: dotted paths, as other libraries write them.
-
-_STEP = re.compile(r"\.(?P<field>\w+)|\[(?P<key>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]")
-
-
-def leaf_names(form: Tree) -> list[str]:
-    """A name for each leaf: `params.layers.0.weight`; the path as Python writes it where two would be the same.
-
-    >>> leaf_names(flatten({"layers": [{"w": 1}, {"w": 2}]})[1])
-    ['layers.0.w', 'layers.1.w']
-    """
-    paths = leaf_paths(form)
-    names = [".".join(_plain(match) for match in _STEP.finditer(path)) or "value" for path in paths]
-    counts = Counter(names)
-    return [path if counts[name] > 1 else name for path, name in zip(paths, names, strict=True)]
-
-
-def _plain(match: re.Match[str]) -> str:
-    return match["field"] or match["key"].strip("'\"")
 
 
 def to_host(leaf: Any) -> Tensor:

@@ -42,8 +42,7 @@ def make_loader(folder: Path, workers: int) -> ts.data.Loader:
 
 def digest(tree: Any) -> str:
     """A hash of all bits of a state and of its form."""
-    from tessera.frontend.pytree import flatten
-    from tessera.train.state import leaf_names
+    from tessera.frontend.pytree import flatten, leaf_names
 
     leaves, form = flatten(tree)
     found = hashlib.sha256()

@@ -15,9 +15,8 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError, CheckpointError, FileFormatError
-from tessera.frontend.pytree import flatten
+from tessera.frontend.pytree import flatten, leaf_names
 from tessera.runtime.safetensors import SafetensorsFile
-from tessera.train.state import leaf_names
 
 
 @dataclasses.dataclass(frozen=True)

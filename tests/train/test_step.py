@@ -169,6 +169,12 @@ def test_wrong_calls_say_what_to_write() -> None:
         step(state, (ts.ones((8, 5)), ts.ones((8, 3))))
     with pytest.raises(ArgumentError, match="has no field `model`"):
         state.replace(model=1)
+    hiding = ts.train.make_step(lambda w, x: ((w * x).sum(), {"loss": 0.0}), ts.optim.sgd(0.1), has_aux=True)
+    with pytest.raises(ArgumentError, match="the metrics of the loss have `loss`"):
+        hiding(ts.train.State.init(ts.ones((2,)), ts.optim.sgd(0.1)), ts.ones((2,)))
+    layer = ts.nn.Linear(ts.ones((3, 3)))
+    with pytest.raises(ArgumentError, match=r"`layers\.0\.weight` and `layers\.2\.weight` are one tensor"):
+        ts.train.State.init(ts.nn.Sequential.of(layer, ts.ops.abs, layer))
 
 
 def test_an_evaluation_is_the_mean_over_all_items() -> None:
