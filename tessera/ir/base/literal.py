@@ -69,7 +69,6 @@ COMPOSITE: dict[str, Callable[[Any], bool]] = {
     "ranges": lambda value: isinstance(value, Mapping) and all(map(_is_pair_of_numbers, cast("Any", value).values())),
     "guards": lambda value: _is_list_of_tuples(value, Dim, Dim, str),
     "sizes": lambda value: _is_list_of_tuples(value, str, Dim),
-    "pairs": lambda value: _is_list_of_tuples(value, int, int),
     "options": _is_options,
     "determinism": _is_promise_of_runs,
     "policies": lambda value: _is_options(value) or _is_tuple_of(value, Mapping),
