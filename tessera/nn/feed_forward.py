@@ -25,6 +25,15 @@ def gelu_tanh(x: Any) -> Any:
     return ops.gelu(x, approximate="tanh")
 
 
+def _projections(
+    keys: Any, sizes: tuple[int, int], up_init: Initializer | None, down_init: Initializer | None, **options: Any
+) -> list[Linear]:
+    """A projection for each key, up to the second size, and for the last key one back down."""
+    *up, down = keys
+    made = [Linear.init(key, *sizes, weight_init=up_init, **options) for key in up]
+    return [*made, Linear.init(down, *reversed(sizes), weight_init=down_init or up_init, **options)]
+
+
 class MLP(Module):
     """Two projections with a function between them, on the last axis.
 
@@ -50,9 +59,7 @@ class MLP(Module):
         dtype: Any = f32,
     ) -> MLP:
         """From `width` to `hidden` features and back."""
-        first, second = split(key)
-        up = Linear.init(first, width, hidden, bias=bias, weight_init=weight_init, dtype=dtype)
-        down = Linear.init(second, hidden, width, bias=bias, weight_init=down_init or weight_init, dtype=dtype)
+        up, down = _projections(split(key), (width, hidden), weight_init, down_init, bias=bias, dtype=dtype)
         return cls(up, down, activation)
 
     def __call__(self, x: Any) -> Any:
@@ -83,11 +90,7 @@ class SwiGLU(Module):
         dtype: Any = f32,
     ) -> SwiGLU:
         """From `width` to `hidden` features and back."""
-        keys = split(key, 3)
-        gate, up = (
-            Linear.init(own, width, hidden, bias=bias, weight_init=weight_init, dtype=dtype) for own in keys[:2]
-        )
-        down = Linear.init(keys[2], hidden, width, bias=bias, weight_init=down_init or weight_init, dtype=dtype)
+        gate, up, down = _projections(split(key, 3), (width, hidden), weight_init, down_init, bias=bias, dtype=dtype)
         return cls(gate, up, down)
 
     def __call__(self, x: Any) -> Any:

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from tessera.api.eager import Tensor, zeros
 from tessera.api.randomness import dropout, split
@@ -89,54 +89,8 @@ class Embedding(Module):
         return x @ self.weight.T
 
 
-class Conv1d(Module):
-    """Convolution of [batch, channels, size] with `weight` [out, in / groups, taps], plus a bias for each channel.
-
-    >>> layer = ts.nn.Conv1d.init(ts.random.key(0), 4, 8, 3, padding="same")
-    >>> layer(ts.ones((2, 4, 10))).shape
-    (2, 8, 10)
-    """
-
-    weight: Tensor
-    bias: Tensor | None = None
-    stride: int = 1
-    padding: Any = 0
-    dilation: int = 1
-    groups: int = 1
-
-    @classmethod
-    def init(
-        cls,
-        key: Any,
-        inputs: int,
-        outputs: int,
-        taps: int,
-        *,
-        stride: int = 1,
-        padding: Any = 0,
-        dilation: int = 1,
-        groups: int = 1,
-        bias: bool = True,
-        dtype: Any = f32,
-    ) -> Conv1d:
-        """Weights uniform within one over the root of the inputs of each output, as in PyTorch."""
-        weight, shift = _conv_parameters("Conv1d", key, inputs, outputs, (taps,), groups, bias, dtype)
-        return cls(weight, shift, stride, padding, dilation, groups)
-
-    def __call__(self, x: Any) -> Any:
-        made = ops.conv1d(
-            x, self.weight, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups
-        )
-        return made if self.bias is None else made + self.bias.reshape(-1, 1)
-
-
-class Conv2d(Module):
-    """Convolution of [batch, channels, height, width] with `weight` [out, in / groups, taps, taps], plus a bias.
-
-    >>> layer = ts.nn.Conv2d.init(ts.random.key(0), 3, 8, 3, stride=2, padding=1)
-    >>> layer(ts.ones((2, 3, 8, 8))).shape
-    (2, 8, 4, 4)
-    """
+class Convolution(Module):
+    """What convolutions share: a weight [out, in / groups, taps...], a bias for each channel, and how windows lie."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -144,6 +98,9 @@ class Conv2d(Module):
     padding: Any = 0
     dilation: Any = 1
     groups: int = 1
+
+    dims: ClassVar[int] = 1
+    """Axes that a window moves along."""
 
     @classmethod
     def init(
@@ -159,32 +116,52 @@ class Conv2d(Module):
         groups: int = 1,
         bias: bool = True,
         dtype: Any = f32,
-    ) -> Conv2d:
+    ) -> Self:
         """Weights uniform within one over the root of the inputs of each output, as in PyTorch."""
-        window = (taps, taps) if isinstance(taps, int) else tuple(taps)
-        weight, shift = _conv_parameters("Conv2d", key, inputs, outputs, window, groups, bias, dtype)
+        window = (taps,) * cls.dims if isinstance(taps, int) else tuple(taps)
+        check_sizes(cls.__name__, inputs=inputs, outputs=outputs, taps=min(window), groups=groups)
+        if len(window) != cls.dims:
+            raise ArgumentError(
+                f"`{cls.__name__}` takes `taps` along {cls.dims} axes, got {list(window)}", fix="write one integer"
+            )
+        if inputs % groups or outputs % groups:
+            raise ArgumentError(
+                f"`{cls.__name__}` takes channels in {groups} groups of equal size, got {inputs} inputs and {outputs} "
+                "outputs",
+                fix="make both multiples of `groups`",
+            )
+        keys, each = split(key), inputs // groups
+        bound = 1.0 / math.sqrt(each * math.prod(window))
+        weight = initializers.uniform(keys[0], (outputs, each, *window), bound, dtype=dtype)
+        shift = initializers.uniform(keys[1], (outputs,), bound, dtype=dtype) if bias else None
         return cls(weight, shift, stride, padding, dilation, groups)
 
     def __call__(self, x: Any) -> Any:
-        made = ops.conv2d(
+        convolve = ops.conv1d if self.dims == 1 else ops.conv2d
+        made = convolve(
             x, self.weight, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups
         )
-        return made if self.bias is None else made + self.bias.reshape(-1, 1, 1)
+        return made if self.bias is None else made + self.bias.reshape(-1, *[1] * self.dims)
 
 
-def _conv_parameters(
-    name: str, key: Any, inputs: int, outputs: int, taps: tuple[int, ...], groups: int, bias: bool, dtype: Any
-) -> tuple[Any, Any]:
-    check_sizes(name, inputs=inputs, outputs=outputs, taps=min(taps), groups=groups)
-    if inputs % groups or outputs % groups:
-        raise ArgumentError(
-            f"`{name}` takes channels in {groups} groups of equal size, got {inputs} inputs and {outputs} outputs",
-            fix="make both multiples of `groups`",
-        )
-    keys, each = split(key), inputs // groups
-    bound = 1.0 / math.sqrt(each * math.prod(taps))
-    weight = initializers.uniform(keys[0], (outputs, each, *taps), bound, dtype=dtype)
-    return weight, initializers.uniform(keys[1], (outputs,), bound, dtype=dtype) if bias else None
+class Conv1d(Convolution):
+    """Convolution of [batch, channels, size] with `weight` [out, in / groups, taps], plus a bias for each channel.
+
+    >>> layer = ts.nn.Conv1d.init(ts.random.key(0), 4, 8, 3, padding="same")
+    >>> layer(ts.ones((2, 4, 10))).shape
+    (2, 8, 10)
+    """
+
+
+class Conv2d(Convolution):
+    """Convolution of [batch, channels, height, width] with `weight` [out, in / groups, taps, taps], plus a bias.
+
+    >>> layer = ts.nn.Conv2d.init(ts.random.key(0), 3, 8, 3, stride=2, padding=1)
+    >>> layer(ts.ones((2, 3, 8, 8))).shape
+    (2, 8, 4, 4)
+    """
+
+    dims = 2
 
 
 class Dropout(Module):
