@@ -41,14 +41,17 @@ def choices(name: str) -> dict[str, set[Any]]:
 def schedules(name: str) -> Iterator[dict[str, Any]]:
     """Options over the schedule space of a program: each choice by itself, then several at once.
 
-    Of a gradient, which has many kernels, the last candidate of each choice; its kernels' others are the function's.
+    Of each choice the first and the last candidate; of a gradient, which has many kernels, every second choice's last:
+    its kernels' others are the function's.
     """
     knobs = choices(name)
-    for knob, candidates in sorted(knobs.items()):
-        for value in sorted(candidates)[-1 if name.startswith("gradient") else 0 :]:
+    is_gradient = name.startswith("gradient")
+    for knob, candidates in sorted(knobs.items())[:: 2 if is_gradient else 1]:
+        first, *_, last = *sorted(candidates), max(candidates)
+        for value in (last,) if is_gradient else dict.fromkeys((first, last)):
             yield {"overrides": {knob: value}}
     rng = np.random.default_rng(3)
-    for _ in range(3):
+    for _ in range(2):
         picked = {knob: sorted(values)[int(rng.integers(len(values)))] for knob, values in sorted(knobs.items())}
         if picked.get("row.runs"):
             picked.pop("row.columns", None)  # rows that programs share are not cut into strips of columns

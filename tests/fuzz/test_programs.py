@@ -1,4 +1,4 @@
-"""Two hundred random programs, ten ops deep and more: compiled with dynamic dims, they agree with the interpreter."""
+"""A hundred random programs, ten ops deep and more: compiled with dynamic dims, they agree with the interpreter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessera.ir.base.tape import Tape
 from tests.fuzz.compare import fails, interpreted, report, shrunk
 from tests.fuzz.generate import DEPTH, random_program
 
-PROGRAMS = int(os.environ.get("FUZZ_PROGRAMS", "200"))
+PROGRAMS = int(os.environ.get("FUZZ_PROGRAMS", "100"))
 BATCH = 10
 
 

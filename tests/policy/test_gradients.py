@@ -280,7 +280,7 @@ def test_roundings_of_a_gradient_have_random_bits_of_their_own() -> None:
 
 CHECKPOINTED: dict[str, Callable[[Any, Any], Any]] = {
     "first": lambda w, x: (ops.tanh(x @ w) * x).sum(),
-    "twice": lambda w, x: (ops.gelu(ts.checkpoint(lambda a, b: ops.tanh(a @ b) @ b)(x, w) @ w) * w).sum(),
+    "twice": lambda w, x: (ts.checkpoint(lambda a, b: ops.tanh(a @ b))(x, w) @ w).sum(),
 }
 
 
@@ -292,7 +292,7 @@ def test_a_checkpoint_changes_no_bit_under_stochastic_rounding(name: str, policy
     loss = CHECKPOINTED[name]
 
     def outer(w: Any, x: Any, part: Callable[[Any, Any], Any]) -> Any:
-        return (ops.tanh(w) * part(w * x, x) * w).sum()
+        return (part(w * x, x) * w).sum()
 
     def gradients(part: Callable[[Any, Any], Any]) -> list[Any]:
         return ts.jit(ts.value_and_grad(lambda w, x: outer(w, x, part), (0, 1)), policy=policy)(W, X)
@@ -309,8 +309,8 @@ import tessera as ts
 from tests.policy.test_gradients import LOSSES, POLICIES, W, X
 
 digest = hashlib.sha256()
-for policy in (ts.Policy(), ts.Training(), POLICIES[7]):
-    for name in ("layer", "attention", "rows"):
+for policy, names in ((ts.Policy(), ("attention", "rows")), (ts.Training(), ("layer",)), (POLICIES[7], ("uses",))):
+    for name in names:
         value, gradients = ts.jit(ts.value_and_grad(LOSSES[name], (0, 1)), policy=policy)(W, X)
         for one in (value, *gradients):
             digest.update(np.asarray(one).tobytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -34,7 +35,7 @@ def _benchmarks() -> dict[str, Case | Sample]:
             one.function,
             lambda one=one: [np.zeros(shape, DTYPES[one.dtype]) for shape in one.shapes],
             {"overrides": one.overrides},
-            ("gpu-sm_90a",) if one.overrides else EVERYWHERE,
+            ("gpu-sm_90a",) if one.overrides else MAIN,
         )
         for name, one in CASES.items()
     }
@@ -84,7 +85,14 @@ FAMILIES: dict[str, Callable[[], Mapping[str, Case | Sample]]] = {
 }
 
 
+ON_MAIN = {"reductions", "order", "movement", "elementwise", "random", "kernels", "models", "control", "builds"}
+"""Families whose code depends neither on tensor cores nor on the width of vectors."""
+
+
 @cache
 def cases_of(family: str) -> Mapping[str, Case | Sample]:
     """The programs of a family by name."""
-    return FAMILIES[family]()
+    found = FAMILIES[family]()
+    if family not in ON_MAIN:
+        return found
+    return {name: replace(one, machines=MAIN) if one.machines == EVERYWHERE else one for name, one in found.items()}

@@ -11,7 +11,7 @@ from tessera.ir.graph.transforms.tape_builder import load_rule
 from tests.fuzz.differentiable import DEPTH, differentiable_program
 from tests.trials import gradients
 
-PROGRAMS, BATCH = 10, 5
+PROGRAMS, BATCH = 6, 3
 
 
 @pytest.mark.slow
