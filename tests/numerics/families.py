@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.samples import sample_dtype
@@ -183,3 +186,30 @@ def is_sampled(spec: OpSpec) -> bool:
 def tried() -> list[tuple[OpSpec, DType]]:
     """Every op with each of its dtypes."""
     return [(spec, BY_NAME[name]) for spec in REGISTRY if spec.short_name not in CONTROL for name in spec.dtypes]
+
+
+def chosen() -> list[tuple[OpSpec, DType]]:
+    """Every op with the dtypes that differ for it: of those that are alike, one, which ops take in turns.
+
+    Integers of one width differ by their sign alone, and the two floats of 8 bits by where bits of them end; an op that
+    moves elements knows their width alone. `HYPOTHESIS_PROFILE=nightly` tries all.
+    """
+    if os.environ.get("HYPOTHESIS_PROFILE") == "nightly":
+        return tried()
+    found: list[tuple[OpSpec, DType]] = []
+    for number, spec in enumerate(one for one in REGISTRY if one.short_name not in CONTROL):
+        alike: dict[Any, list[DType]] = {}
+        for dtype in (BY_NAME[name] for name in spec.dtypes):
+            alike.setdefault(_kind_of(spec, dtype), []).append(dtype)
+        first = BY_NAME[sample_dtype(spec)]
+        found += [(spec, first if first in some else some[number // 3 % len(some)]) for some in alike.values()]
+    return found
+
+
+def _kind_of(spec: OpSpec, dtype: DType) -> Any:
+    """What an op sees of a dtype."""
+    if spec.short_name in BY_BYTES:
+        return dtype.bits
+    if dtype.is_float:
+        return "f8" if dtype.bits == 8 else dtype.name
+    return dtype.bits, dtype.is_bool

@@ -1,4 +1,4 @@
-"""Every graph op: compiled results equal its reference, in each dtype, on twenty shapes that one compilation serves."""
+"""Every graph op: compiled results equal its reference, by dtype, on twenty shapes that one compilation serves."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tessera.ir.graph.samples import sample_dtype
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dtype import BY_NAME, DType
 from tests.numerics.bounds import assert_close
-from tests.numerics.families import BY_BYTES, CONTROL, forms_of, is_sampled, tried
+from tests.numerics.families import BY_BYTES, CONTROL, chosen, forms_of, is_sampled
 from tests.numerics.forms import Form, case_of, free_program, joint_program, results, static_program, turn_of
 
 NOT_YET: dict[str, str] = {}
 """Ops that no kernel computes yet, and the error each raises; a test fails when one starts to work."""
 
-CASES = [pytest.param(spec, dtype, id=f"{spec.short_name}-{dtype}") for spec, dtype in tried()]
-WORKING = [case for case, (spec, _) in zip(CASES, tried(), strict=True) if spec.short_name not in NOT_YET]
+CASES = [pytest.param(spec, dtype, id=f"{spec.short_name}-{dtype}") for spec, dtype in chosen()]
+WORKING = [case for case, (spec, _) in zip(CASES, chosen(), strict=True) if spec.short_name not in NOT_YET]
 
 
 def run_free(spec: OpSpec, dtype: DType, forms: Sequence[Form]) -> None:
@@ -79,7 +79,7 @@ def known_sizes(spec: OpSpec, dtype: DType, form: Form) -> Sequence[int]:
 @pytest.mark.parametrize("name", NOT_YET)
 def test_ops_without_a_kernel_say_so(name: str) -> None:
     spec = REGISTRY[name]
-    dtype = next(dtype for own, dtype in tried() if own is spec)
+    dtype = next(dtype for own, dtype in chosen() if own is spec)
     form = forms_of(spec, dtype)[0]
     case = case_of(spec, dtype, form, len(form.sizes) // 2)
     with pytest.raises(TesseraError) as caught:
@@ -88,7 +88,7 @@ def test_ops_without_a_kernel_say_so(name: str) -> None:
 
 
 def test_shapes_are_twenty_and_difficult() -> None:
-    for spec, dtype in tried():
+    for spec, dtype in chosen():
         if is_sampled(spec):
             continue
         forms = forms_of(spec, dtype)
@@ -101,8 +101,8 @@ def test_shapes_are_twenty_and_difficult() -> None:
         assert most > 2**16 or spec.short_name in ("constant", "linspace"), where
 
 
-def test_every_op_is_tried() -> None:
-    known = {spec.short_name for spec, _ in tried()} | CONTROL
+def test_every_op_is_chosen() -> None:
+    known = {spec.short_name for spec, _ in chosen()} | CONTROL
     assert known == {spec.short_name for spec in REGISTRY}
     assert set(NOT_YET) <= known
 
@@ -110,7 +110,7 @@ def test_every_op_is_tried() -> None:
 def test_every_op_and_every_dtype_is_compiled_for_sizes_of_both_kinds() -> None:
     """Middle and last sizes are shared out over dtypes; neither an op nor a dtype goes without one of them."""
     last: dict[str, set[bool]] = {}
-    for spec, dtype in tried():
+    for spec, dtype in chosen():
         if is_sampled(spec):
             continue
         form = forms_of(spec, dtype)[0]
@@ -122,7 +122,7 @@ def test_every_op_and_every_dtype_is_compiled_for_sizes_of_both_kinds() -> None:
 
 def test_every_reduction_and_every_dtype_goes_over_columns() -> None:
     """Columns are shared out over dtypes; every other dtype of a reduction has them, and the first has them always."""
-    reductions = [(spec, dtype) for spec, dtype in tried() if isinstance(spec.lower, Reduction)]
+    reductions = [(spec, dtype) for spec, dtype in chosen() if isinstance(spec.lower, Reduction)]
     over: dict[str, list[bool]] = {}
     for spec, dtype in reductions:
         has = any(form.name == "columns" for form in forms_of(spec, dtype))
@@ -133,7 +133,7 @@ def test_every_reduction_and_every_dtype_goes_over_columns() -> None:
 
 
 def test_layouts_keep_the_values() -> None:
-    spec, dtype = next((spec, dtype) for spec, dtype in tried() if spec.short_name == "add")
+    spec, dtype = next((spec, dtype) for spec, dtype in chosen() if spec.short_name == "add")
     form = forms_of(spec, dtype)[0]
     strides: set[str] = set()
     for number in range(len(form.sizes)):
