@@ -22,9 +22,21 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.host_program.memory import launch_of
 from tessera.ir.schedule.passes.plan_memory import lifetimes_in
 from tessera.ir.schedule.plan import fusions_in, programs_in
-from tessera.ir.schedule.typed_ops import AliasOp, AllocOp, CallOp, ConstantOp, ForOp, IfOp, ModuleOp, TileOp, WhileOp
+from tessera.ir.schedule.typed_ops import (
+    AliasOp,
+    AllocOp,
+    CallOp,
+    ConstantOp,
+    ForOp,
+    FuseOp,
+    IfOp,
+    ModuleOp,
+    TileOp,
+    WhileOp,
+)
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -119,11 +131,15 @@ def _calls_in(nodes: Sequence[Node]) -> Iterator[KernelCall]:
 
 def plan_program(tape: Tape, options: Options, results: Sequence[str] = ()) -> ProgramPlan:
     """Schedule a tape and keep its plan; `results` name what the program returns."""
+    formed: dict[FuseOp, _Group] = {}
     groups: list[_Group] = []
 
     def observe(name: str, module: builtin.ModuleOp) -> None:
         if name == "schedule-form-groups":
-            groups.extend(_groups_of(module))
+            formed.update(_groups_of(module))
+        elif name == "schedule-offload-values":
+            # In the order in which they run: passes in between move some.
+            groups.extend(formed[fuse] for fuse in fusions_in(module) if fuse in formed)
 
     (program,) = programs_in(schedule_tape(tape, options, observe))
     return _Reader(program, groups).read(results)
@@ -138,7 +154,7 @@ class _Group:
     results: tuple[tuple[Source, Span | None], ...]
 
 
-def _groups_of(module: builtin.ModuleOp) -> Iterator[_Group]:
+def _groups_of(module: builtin.ModuleOp) -> Iterator[tuple[FuseOp, _Group]]:
     functions = symbol_table(module)
     for fuse in fusions_in(module):
         block = functions[fuse.body].regions[0].block
@@ -147,7 +163,7 @@ def _groups_of(module: builtin.ModuleOp) -> Iterator[_Group]:
         assert last is not None
         owners = [value.owner for value in last.operands]
         made = ((_source_of(op), op.span) if isinstance(op, SpecOp) else (Source(""), None) for op in owners)
-        yield _Group(tuple(_source_of(op) for op in ops), len(fuse.operands), tuple(made))
+        yield fuse, _Group(tuple(_source_of(op) for op in ops), len(fuse.operands), tuple(made))
 
 
 def _source_of(op: SpecOp) -> Source:
@@ -185,7 +201,7 @@ class _Reader:
 
     def _nodes(self, block: Block) -> Iterator[Node]:
         for op in block.ops:
-            if isinstance(op, CallOp):
+            if isinstance(op, CallOp) and op is launch_of(op)[-1]:
                 number = self.numbers[op]
                 sources = self.groups[number].sources if self.groups else ()
                 where = "" if op.span is None else op.span.label

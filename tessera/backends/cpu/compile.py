@@ -9,12 +9,13 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.cpu.emit import emit_kernel, emit_parts
+from tessera.backends.cpu.emit import SMALL, emit_kernel, emit_parts
 from tessera.backends.cpu.passes.lower_kernels import LowerKernels, lower_kernel
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.compilation import Chooser, Model
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.schedule.host_program.memory import launch_of
 from tessera.ir.schedule.typed_ops import CallOp, GuardOp
 from tessera.ir.target.architectures import host_machine, level_of, machine_of, target_text
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
@@ -134,10 +135,12 @@ class _Entry(HostProgram):
 
     def call(self, op: SpecOp) -> None:
         """Fill the context with pointers and sizes, ask for the number of tasks, and run them."""
-        f, name = self.f, op.value("kernel")
-        slots = [self.pointers[value] for value in op.operands] + [self.dim(size) for size in op.value("sizes")]
-        for at, slot in enumerate(slots):
-            f.store(slot, f.gep(self.context, at, "i64"), align=8)
+        f, name, parts = self.f, op.value("kernel"), launch_of(op)
+        if len(parts) > 1:
+            if op is parts[-1]:
+                self._call_together([part for part in parts if isinstance(part, CallOp)])
+            return
+        self._fill(op, self.context)
         threads = f.call("tessera_threads", [], "i64")
         tasks = f.call(f"{name}_tasks", [self.context, threads], "i64")
 
@@ -148,6 +151,43 @@ class _Entry(HostProgram):
             f.if_(f.icmp("ne", missing, 0), lambda: self._leave(missing))
 
         f.if_(f.icmp("sgt", tasks, 0), run)
+
+    def _fill(self, op: SpecOp, context: Value) -> None:
+        f = self.f
+        slots = [self.pointers[value] for value in op.operands] + [self.dim(size) for size in op.value("sizes")]
+        for at, slot in enumerate(slots):
+            f.store(slot, f.gep(context, at, "i64"), align=8)
+
+    def _call_together(self, calls: Sequence[CallOp]) -> None:
+        """Run the tasks of several calls of one kernel as those of one, so that threads are woken once.
+
+        Their contexts follow each other, each with the number of the first of its tasks behind it; the last is that of
+        nothing, and has the number of all.
+        """
+        f, name, width = self.f, calls[0].kernel, _context_words(calls[0]) + 1
+        context = f.alloca("i64", width * (len(calls) + 1))
+        threads = f.call("tessera_threads", [], "i64")
+        total, scratch, elements = f.const_i(0), f.const_i(0), Dim.constant(0)
+        for number, call in enumerate(calls):
+            own = f.gep(context, number * width, "i64")
+            self._fill(call, own)
+            f.store(total, f.gep(own, width - 1, "i64"), align=8)
+            total = f.add(total, f.smax(f.call(f"{name}_tasks", [own, threads], "i64"), 0))
+            # Of no memory for one there is too little for all: as an unsigned number it is the largest.
+            bytes_ = f.call(f"{name}_scratch", [own], "i64")
+            scratch = f.select(f.icmp("ugt", bytes_, scratch), bytes_, scratch)
+            elements = sum((buffer_type(value).size for value in call.operands), elements)
+        f.store(total, f.gep(context, (len(calls) + 1) * width - 1, "i64"), align=8)
+        f.declare(name, "void", ["ptr", "i64", "i64", "ptr"])
+        together = _write_together(f.module, name, len(calls), width)
+        # One thread does a few elements sooner than it wakes others.
+        tasks = f.select(f.icmp("slt", self.dim(elements), SMALL), f.smin(total, 1), total)
+
+        def run() -> None:
+            missing = f.call("tessera_pool_run", [Value("ptr", f"@{together}"), context, tasks, scratch], "i64")
+            f.if_(f.icmp("ne", missing, 0), lambda: self._leave(missing))
+
+        f.if_(f.icmp("sgt", total, 0), run)
 
     def call_back(self, op: SpecOp) -> None:
         """Give Python the buffers and their dims; whatever it raised ends the program."""
@@ -185,10 +225,46 @@ class _Entry(HostProgram):
 
 
 def _longest_context(program: SpecOp) -> int:
-    """Slots of the longest call: buffers, sizes, and one that the kernel keeps its grid of tasks in."""
-    calls = (op for op in program.walk() if isinstance(op, CallOp))
+    """Slots of the longest call."""
+    calls = (_context_words(op) for op in program.walk() if isinstance(op, CallOp))
     called = (sum(1 + buffer_type(value).rank for value in op.operands) for op in callbacks_in(program))
-    return 1 + max((*(len(op.operands) + len(op.sizes) for op in calls), *called), default=0)
+    return max((*calls, *called), default=1)
+
+
+def _context_words(call: CallOp) -> int:
+    """Slots of a call: buffers, sizes, and one that the kernel keeps its grid of tasks in."""
+    return len(call.operands) + len(call.sizes) + 1
+
+
+def _write_together(module: ModuleText, kernel: str, count: int, width: int) -> str:
+    """A kernel whose tasks are those of `count` calls of another, one after the other; its name.
+
+    The pool may ask for more tasks than there are, each a part of one, and then so does this.
+    """
+    name = f"{kernel}__together{count}"
+    if module.has_function(name):
+        return name
+    f = module.function(name, [("ptr", "ctx"), ("i64", "task"), ("i64", "tasks"), ("ptr", "scratch")])
+    context, task, tasks, scratch = f.arguments
+    whole = f.load(f.gep(context, (count + 1) * width - 1, "i64"), "i64")
+    parts = f.smax(f.udiv(tasks, whole), 1)
+    units = f.mul(whole, parts)
+    low, high = (f.udiv(f.mul(units, at), tasks) for at in (task, f.add(task, 1)))
+
+    def run(number: Value) -> None:
+        own = f.gep(context, f.mul(number, width), "i64")
+        first, last = (f.mul(f.load(f.gep(own, at, "i64"), "i64"), parts) for at in (width - 1, 2 * width - 1))
+        inside = f.sub(last, first)
+        f.loop(
+            f.smax(low, first),
+            f.smin(high, last),
+            1,
+            lambda unit: f.call(kernel, [own, f.sub(unit, first), inside, scratch]) and None,
+        )
+
+    f.loop(0, count, 1, run)
+    f.ret()
+    return name
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from tessera.backends.nvptx.approximate_functions import approximations
 from tessera.backends.nvptx.bank_lint import KernelLint, lint_kernels
 from tessera.backends.nvptx.blackwell.emit import emit_tensor_kernel
 from tessera.backends.nvptx.block_model import MODELS
-from tessera.backends.nvptx.emit import emit_kernel
+from tessera.backends.nvptx.emit import emit_kernel, emit_many
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, plan_streams
 from tessera.backends.nvptx.host_descriptors import area_bytes
@@ -36,6 +36,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
 from tessera.ir.schedule.host_program.accesses import accesses_of
+from tessera.ir.schedule.host_program.memory import launch_of
+from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.target.machine_code import CodeTarget, compile_texts
 from tessera.ir.target.program import BASELINE_CODE, BASELINE_TEXT, Begin, CompileOptions, LlvmEmitter, interface_of
 from tessera.ir.target.typed_ops import KernelOp
@@ -141,6 +143,7 @@ class NvptxCode:
                     "like": plain_symbol(code.name),
                     "maps": len(code.maps),
                     "scratch": code.uses_scratch,
+                    **({"rows": code.table.rows} if code.table is not None else {}),
                 }
                 for code in self.codes
             ],
@@ -169,8 +172,9 @@ class NvptxCode:
 
     def lint(self) -> Sequence[KernelLint]:
         """The kernels of the program, assembled to PTX; the GPU need not be here."""
+        count = len(self.targets)  # behind them are those for several calls, whose accesses are the same
         return lint_kernels(
-            self.targets, self.codes, self.backend.emitter.objects(self.texts), self.backend.machine.cpu
+            self.targets, self.codes[:count], self.backend.emitter.objects(self.texts[:count]), self.backend.machine.cpu
         )
 
 
@@ -207,12 +211,28 @@ class NvptxCompilation:
             if begin is not None:
                 # PTX of this one is made while the next is written.
                 begin(codes[-1].text, backend.code_target)
+        for code in self._many_calls(program, targets):
+            codes.append(code)
+            if begin is not None:
+                begin(code.text, backend.code_target)
         plan = plan_streams(program, called, codes, self.chooser, backend.machine)
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)
         accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in called)
         units = tuple(_unit_line(kernel) for kernel in called if dots_in(kernel))
         return NvptxCode(backend, tuple(targets), tuple(codes), host, accesses, units)
+
+    def _many_calls(self, program: SpecOp, targets: Sequence[SpecOp]) -> Iterator[KernelCode]:
+        """Kernels for the calls that are launched together, where they can be."""
+        most: dict[str, int] = {}
+        for op in program.walk():
+            if isinstance(op, CallOp) and op.launch >= 0:
+                most[op.kernel] = max(most.get(op.kernel, 0), len(launch_of(op)))
+        for target in targets:
+            if isinstance(target, KernelOp) and most.get(target.symbol, 0) > 1:
+                code = emit_many(target, self.machine, self.backend.exponential, most[target.symbol])
+                if code is not None:
+                    yield code
 
     def check_code(self, targets: Sequence[SpecOp]) -> None:
         for target in targets:

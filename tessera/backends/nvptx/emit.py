@@ -18,12 +18,22 @@ from tessera.backends.nvptx.approximate_functions import find_exp_bounds
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
 from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, SLOTS, programs_in, shared_widths
-from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier, special, warp_barrier
+from tessera.backends.nvptx.text import (
+    WARP,
+    CallTable,
+    DeviceModule,
+    KernelCode,
+    barrier,
+    many_symbol,
+    special,
+    warp_barrier,
+)
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import IndexAttr, VectorAttr, shaped_type
 from tessera.ir.target.limits import divides_words
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, ScratchOp, TailOp
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
@@ -37,6 +47,19 @@ def emit_kernel(kernel: KernelOp, machine: Machine, exponential: str = values.EX
     return Emitter(kernel, machine, exponential).run()
 
 
+def emit_many(kernel: KernelOp, machine: Machine, exponential: str, calls: int) -> KernelCode | None:
+    """The module of a kernel that computes several calls of another in one launch; None where that has scratch.
+
+    The blocks of a call follow those of the one before, and each finds its call by the first blocks of all.
+    """
+    if kernel.warps_per_row or SLOTS.of(kernel) or LAUNCHED.of(kernel):
+        return None
+    table = CallTable.of(calls, len(kernel.body.block.args) + len(kernel.symbols))
+    emitter = Emitter(kernel, machine, exponential, table)
+    code = emitter.run()
+    return None if emitter.scratch_bytes != Dim.constant(0) else code
+
+
 @dataclass
 class Held:
     """Scratch that threads keep in registers: tiles by where they were stored."""
@@ -44,13 +67,20 @@ class Held:
     tiles: dict[int | str, Tile] = field(default_factory=dict[int | str, Tile])
 
 
+def block_number(f: FunctionText) -> Value:
+    """The number of this block in the grid."""
+    return f.cast("zext", special(f, "ctaid.x"), "i64")
+
+
 class Emitter:
     """Walks the ops of a kernel and writes each."""
 
-    def __init__(self, kernel: KernelOp, machine: Machine, exponential: str = values.EXACT) -> None:
-        self.kernel, self.machine, self.exponential = kernel, machine, exponential
+    def __init__(
+        self, kernel: KernelOp, machine: Machine, exponential: str = values.EXACT, table: CallTable | None = None
+    ) -> None:
+        self.kernel, self.machine, self.exponential, self.table = kernel, machine, exponential, table
         self.exp_bounds = find_exp_bounds(kernel)
-        self.name = kernel.symbol
+        self.name = kernel.symbol if table is None else many_symbol(kernel.symbol)
         self.threads, self.warps_per_row, self.programs = kernel.threads, kernel.warps_per_row, PROGRAMS.of(kernel)
         self.divided: LeafRows | None = None
         self.leaf_bytes = 0
@@ -60,6 +90,8 @@ class Emitter:
         block = kernel.body.block
         arguments = [*[("ptr", f"b{at}") for at in range(len(block.args))]]
         arguments += [("i64", f"s{at}") for at in range(len(kernel.symbols))]
+        if table is not None:
+            arguments = [(f'ptr byval([{table.words} x i64]) align 8 "nvvm.grid_constant"', "calls")]
         self.f = self.module.kernel(
             self.name,
             [*arguments, ("ptr", "scratch")],
@@ -78,6 +110,7 @@ class Emitter:
         self.known: dict[Any, Index] = {}
         """Indices that were computed, by what they are computed from."""
         self.at_start: dict[Any, Index] = {}
+        self.first_block: Index = 0
         self.exchange_bytes = self.shared_bytes = 0
         self.scratch_bytes = Dim.constant(0)
         self._shared_parts: dict[SSAValue, int] = {}
@@ -88,8 +121,9 @@ class Emitter:
     def run(self) -> KernelCode:
         f, block = self.f, self.kernel.body.block
         count = len(block.args)
-        self.buffers.update(zip(block.args, f.arguments[:count], strict=True))
-        self.env.update(zip(self.kernel.symbols, f.arguments[count:-1], strict=True))
+        given = f.arguments[:-1] if self.table is None else self._find_call(self.table, count)
+        self.buffers.update(zip(block.args, given[:count], strict=True))
+        self.env.update(zip(self.kernel.symbols, given[count:], strict=True))
         number = f.cast("zext", special(f, "tid.x"), "i64")
         self.slot: Index = f.udiv(number, self.threads) if self.programs > 1 else 0
         self.lane = f.urem(number, self.threads) if self.programs > 1 or self.warps_per_row else number
@@ -111,6 +145,26 @@ class Emitter:
         self.ops(block)
         f.ret()
         return self._finish()
+
+    def _find_call(self, table: CallTable, buffers: int) -> list[Value]:
+        """The buffers and sizes of the call that this block computes: the last that begins at it or before."""
+        f, start = self.f, block_number(self.f)
+        row, step = f.const_i(0), table.firsts // 2
+        while step:
+            other = f.add(row, step)
+            begins = f.load(f.gep(f.arguments[0], other, "i64"), "i64")
+            row, step = f.select(f.icmp("sle", begins, start), other, row), step // 2
+        self.first_block = f.load(f.gep(f.arguments[0], row, "i64"), "i64")
+        own = f.gep(f.arguments[0], f.add(f.mul(row, table.width), table.firsts), "i64")
+        found: list[Value] = []
+        for at in range(table.width):
+            word = f.load(f.gep(own, at, "i64"), "ptr" if at < buffers else "i64")
+            if at < buffers:
+                # As code generation does with pointers among parameters: what they point to is global memory.
+                there = f.raw("ptr addrspace(1)", f"addrspacecast ptr {word.text} to ptr addrspace(1)")
+                word = f.raw("ptr", f"addrspacecast ptr addrspace(1) {there.text} to ptr")
+            found.append(word)
+        return found
 
     def _finish(self) -> KernelCode:
         exchange = -(-self.exchange_bytes // 16) * 16
@@ -138,6 +192,7 @@ class Emitter:
             SLOTS.of(self.kernel),
             resident=LAUNCHED.of(self.kernel) * self.machine.blocks,
             widths=shared_widths(self.kernel) if self.warps_per_row else None,
+            table=self.table,
         )
 
     def _place_scratch(self) -> None:
@@ -177,7 +232,8 @@ class Emitter:
         total: Index = 1
         for extent in grid:
             total = f.mul(total, extent)
-        first = f.mul(f.cast("zext", special(f, "ctaid.x"), "i64"), self.programs)
+        block = block_number(f) if self.table is None else f.sub(block_number(f), self.first_block)
+        first = f.mul(block, self.programs)
         first = f.add(first, self.slot)
         if self.divided is not None:
             self.divided.write(op, grid, total)

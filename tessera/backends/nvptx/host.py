@@ -18,7 +18,16 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx.block_model import SECTOR
 from tessera.backends.nvptx.host_descriptors import BYTES, NUMBERS, DescriptorCache, encode_arguments
 from tessera.backends.nvptx.host_graphs import write_call, write_launch
-from tessera.backends.nvptx.text import DescriptorCode, KernelCode, matrix_symbol, plain_symbol, shared_symbol
+from tessera.backends.nvptx.text import (
+    NO_BLOCK,
+    CallTable,
+    DescriptorCode,
+    KernelCode,
+    many_symbol,
+    matrix_symbol,
+    plain_symbol,
+    shared_symbol,
+)
 from tessera.ir.base.compilation import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
@@ -30,6 +39,7 @@ from tessera.ir.schedule.host_program.launch_order import (
     launches_in,
     order_of,
 )
+from tessera.ir.schedule.host_program.memory import launch_of
 from tessera.ir.schedule.typed_ops import AllocOp, CallOp, ConstantOp, ForOp
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.instructions import TargetText, Value
@@ -129,7 +139,8 @@ class _Entry(HostProgram):
         self.kernels, self.state = kernels, f.arguments[4]
         self.words = {name: self.word(at) for at, name in enumerate(STATE)}
         calls = [op for op in program.walk() if isinstance(op, CallOp)]
-        variants = (name for op in calls for name in (op.kernel, matrix_symbol(op.kernel), shared_symbol(op.kernel)))
+        forms = (str, matrix_symbol, shared_symbol, many_symbol)
+        variants = (form(op.kernel) for op in calls for form in forms)
         self.names = [name for name in dict.fromkeys(variants) if name in kernels]
         self.constants: list[bytes] = []
         self.scratches: list[tuple[str, int, int, str]] = []
@@ -200,8 +211,20 @@ class _Entry(HostProgram):
         return self.words["offloaded"]
 
     def call(self, op: SpecOp) -> None:
+        """One launch, or part of one: what is launched together is written where the last of it is."""
+        parts = [part for part in launch_of(op) if isinstance(part, CallOp)]
+        if op is not parts[-1]:
+            return
+        code = self.kernels.get(many_symbol(parts[0].kernel)) if len(parts) > 1 else None
+        if code is None or code.table is None:
+            for part in parts:
+                self._call_one(part)
+            return
+        for start in range(0, len(parts), code.table.rows):
+            self._launch_many(parts[start : start + code.table.rows], code, code.table)
+
+    def _call_one(self, op: CallOp) -> None:
         """One launch: on tensor cores where there is such a kernel, and no operand of its dots is empty."""
-        assert isinstance(op, CallOp)
         plain, matrix = (self.kernels.get(name) for name in (op.kernel, matrix_symbol(op.kernel)))
         if matrix is None:
             assert plain is not None
@@ -260,6 +283,34 @@ class _Entry(HostProgram):
             one, width = Value("i32", "1"), f.cast("trunc", blocks, "i32")
             shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
             parameters = f.gep(self.parameters, self.most - len(code.maps), "ptr")
+            arguments = [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")]
+            self._return_error(self._in_range(code.name, lambda: self._call_driver("launch", arguments)), number)
+
+        f.if_(f.icmp("sgt", total, 0), run)
+
+    def _launch_many(self, calls: Sequence[CallOp], code: KernelCode, table: CallTable) -> None:
+        """One launch for several calls of one kernel, whose blocks follow each other, unless all grids are empty."""
+        f, number = self.f, self.names.index(code.name)
+        words, total = f.alloca("i64", table.words, align=8), f.const_i(0)
+        for row in range(table.firsts):
+            f.store(total if row < len(calls) else f.const_i(NO_BLOCK), f.gep(words, row, "i64"), align=8)
+            if row < len(calls):
+                call = calls[row]
+                sizes = dict(zip(code.symbols, call.sizes, strict=True))
+                total = f.add(total, f.ceil_div(self.dim(code.grid.substitute(sizes)), code.programs))
+                slots = [self.pointers[value] for value in call.operands] + [self.dim(size) for size in call.sizes]
+                for at, slot in enumerate(slots):
+                    f.store(slot, f.gep(words, table.firsts + row * table.width + at, "i64"), align=8)
+        parameters, scratch = f.alloca("ptr", 2), f.alloca("i64")
+
+        def run() -> None:
+            f.if_(f.icmp("sgt", total, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))
+            f.store(f.gep(self.workspace, self.own, "i8"), scratch, align=8)
+            for at, pointer in enumerate((words, scratch)):
+                f.store(pointer, f.gep(parameters, at, "ptr"), align=8)
+            one, width = Value("i32", "1"), f.cast("trunc", total, "i32")
+            shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
+            handle = self.word(len(STATE) + number)
             arguments = [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")]
             self._return_error(self._in_range(code.name, lambda: self._call_driver("launch", arguments)), number)
 

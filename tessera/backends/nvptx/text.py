@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, next_power_of_two
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -182,14 +182,55 @@ def shared_symbol(name: str) -> str:
     return f"{name}__shared"
 
 
+def many_symbol(name: str) -> str:
+    """The name of a kernel that computes several calls of another in one launch."""
+    return f"{name}__many"
+
+
 def fallback_symbol(name: str) -> str:
     """What the tile kernel is called that takes the launches which tensor cores leave to plain threads."""
     return f"{name}__plain"
 
 
 def plain_symbol(name: str) -> str:
-    """The kernel that one on tensor cores, or for rows that warps share, stands beside; itself for any other."""
-    return name.removesuffix(matrix_symbol("")).removesuffix(shared_symbol(""))
+    """The kernel that one on tensor cores, for rows that warps share or for many calls stands beside; or itself."""
+    for symbol in (matrix_symbol, shared_symbol, many_symbol):
+        name = name.removesuffix(symbol(""))
+    return name
+
+
+PARAMETERS = 4096 - 64
+"""Bytes of a table among the parameters of a kernel, which may have 4096 (PTX ISA, `.param` space of kernels)."""
+NO_BLOCK = (1 << 63) - 1
+"""The first block of a call that there is none of."""
+
+
+@frozen
+class CallTable:
+    """The parameter of a kernel for several calls: the first block of each call, then buffers and sizes of each.
+
+    There are `firsts` numbers of blocks, a power of two so that a call is found in halves; of calls that are not there
+    they are `NO_BLOCK`. `rows` calls have `width` words each.
+    """
+
+    rows: int
+    width: int
+
+    @staticmethod
+    def of(calls: int, width: int) -> CallTable:
+        """A table for so many calls, or for as many as there may be in one launch."""
+        most = calls
+        while most > 1 and CallTable(most, width).words * 8 > PARAMETERS:
+            most -= 1
+        return CallTable(most, width)
+
+    @property
+    def firsts(self) -> int:
+        return next_power_of_two(self.rows)
+
+    @property
+    def words(self) -> int:
+        return self.firsts + self.rows * self.width
 
 
 @frozen
@@ -219,6 +260,8 @@ class KernelCode:
     """What its waits are for, by number, where they are bounded (`waits.py`)."""
     widths: tuple[Dim, int, int] | None = None
     """A size, and the least and most of it for which this one is launched, and not the one beside it."""
+    table: CallTable | None = None
+    """Where the buffers and sizes of each call are, in a kernel for several of them; it takes that and scratch."""
 
     @property
     def uses_scratch(self) -> bool:

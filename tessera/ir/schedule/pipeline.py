@@ -17,6 +17,7 @@ from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
 from tessera.ir.schedule.passes.deduplicate import Deduplicate
 from tessera.ir.schedule.passes.emit_tiles import EmitTiles
 from tessera.ir.schedule.passes.form_groups import FormGroups
+from tessera.ir.schedule.passes.merge_launches import MergeLaunches
 from tessera.ir.schedule.passes.offload_values import OffloadValues
 from tessera.ir.schedule.passes.overlap_collectives import OverlapCollectives
 from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
@@ -60,6 +61,8 @@ def pipeline(
         UpdateInPlace(),
         # Before anything is chosen or emitted: a model of twelve equal layers then has the kernels of one.
         Deduplicate(),
+        # Of bodies that are known by name, and before tiles are chosen for them: a body of any shape is another one.
+        MergeLaunches(),
         # After it, so that groups of one body get one answer.
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.

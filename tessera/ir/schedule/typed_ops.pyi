@@ -31,6 +31,7 @@ class CallOp(SpecOp):
     bytes: Dim | None
     time: Dim | None
     part: int
+    launch: int
 
 class CallbackOp(SpecOp):
     call: str
@@ -109,6 +110,7 @@ class FuseOp(SpecOp):
     kernels: tuple[str, ...]
     in_place: tuple[int, ...]
     pipeline: Any
+    launch: int
 
 class GuardOp(SpecOp):
     left: Dim

@@ -25,6 +25,7 @@ from tessera.ir.schedule.host_program.memory import (
     align_bytes,
     donated_in,
     enclosing_op,
+    launch_of,
     may_be_written,
     overwritten_by,
     readers_of,
@@ -52,6 +53,7 @@ def check_program(program: tsched.ModuleOp) -> None:
     if any(isinstance(op, tsched.CollectiveStartOp | tsched.CollectiveWaitOp) for op in program.walk()):
         _Collectives(program).block(program.body.block)
     _check_in_place(program)
+    _check_launches(program)
     check_costs(program)
 
 
@@ -214,6 +216,37 @@ def _check_in_place(program: tsched.ModuleOp) -> None:
             _check_returned(op, program, donated)
 
 
+def _check_launches(program: tsched.ModuleOp) -> None:
+    """Fail where groups, or calls, of one launch are of several kernels, or share memory that one of them writes."""
+    memory = Memory(program, _kernels_beside(program))
+    seen: set[Operation] = set()
+    for op in program.walk():
+        if not isinstance(op, tsched.FuseOp | tsched.CallOp) or op.launch < 0 or op in seen:
+            continue
+        parts = [part for part in launch_of(op) if isinstance(part, tsched.FuseOp | tsched.CallOp)]
+        seen.update(parts)
+        names = dict.fromkeys(part.kernel if isinstance(part, tsched.CallOp) else part.body for part in parts)
+        if len(names) > 1:
+            op.fail(f"launch {op.launch} is of one kernel, got {', '.join(f'`@{name}`' for name in names)}")
+        _check_independent([(part, memory.accesses(part)) for part in parts])
+
+
+def _check_independent(parts: Sequence[tuple[tsched.FuseOp | tsched.CallOp, Accesses]]) -> None:
+    """Fail at a part of a launch that touches what another one writes."""
+    near: dict[str, list[tuple[int, ByteRange]]] = {}
+    for number, (_, touched) in enumerate(parts):
+        for one in touched.writes:
+            near.setdefault(one.family, []).append((number, one))
+    for number, (part, touched) in enumerate(parts):
+        for one in dict.fromkeys((*touched.reads, *touched.writes)):
+            for other, written in near.get(one.family, ()):
+                if other != number and one.may_overlap(written):
+                    part.fail(
+                        f"parts of launch {part.launch} run beside each other, and both touch {written}",
+                        "give them launches of their own",
+                    )
+
+
 def _check_numbers(op: tsched.FuseOp) -> None:
     """Fail where `in_place` names no operands, other types than those of results, or one operand twice."""
     numbers = [number for number in op.in_place if number >= 0]
@@ -292,6 +325,11 @@ class ByteRange:
     @property
     def end(self) -> Dim:
         return self.start + self.bytes
+
+    @property
+    def family(self) -> str:
+        """What ranges that may overlap have in common."""
+        return ARGUMENT if self.memory.startswith(ARGUMENT) else self.memory
 
     def may_overlap(self, other: ByteRange) -> bool:
         """Whether two ranges may share a byte, for some values of the dims."""

@@ -115,6 +115,8 @@ class HostBuilder:
                 "kernel": name,
                 "sizes": tuple(Dim.of(sizes.get(size, size)) for size in kernel.value("symbols")),
                 "part": number,
+                # Groups of several kernels are launched one by one: the second needs what the first wrote.
+                "launch": fuse.launch if len(fuse.kernels) == 1 else -1,
                 # What a group costs is an attribute of its first kernel alone.
                 **{name: fuse.value(name) if number == 0 else ZERO for name in ("flops", "bytes", "time")},
             }

@@ -18,13 +18,16 @@ from xdsl.ir import Block, Operation
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import HERE, Span
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.host_program.accesses import HOST_MEMORY, WORKSPACE, ByteRange, Memory
+from tessera.ir.schedule.host_program.accesses import HOST_MEMORY, WORKSPACE, Accesses, ByteRange, Memory
+from tessera.ir.schedule.host_program.memory import launch_of
 from tessera.ir.schedule.typed_ops import CallbackOp, CallOp, FuseOp, GuardOp
 from tessera.types.dim import Dim
 from tessera.types.effect import PURE, Effects, may_swap
 from tessera.types.frozen import frozen
 
-_QUIET = ("guard", "alloc", "alias", "constant", "free", "tile", "layout", "collective", "pipeline")
+_PART = "part"
+"""What a call is that is launched with later ones: at the last of them."""
+_QUIET = ("guard", "alloc", "alias", "constant", "free", "tile", "layout", "collective", "pipeline", _PART)
 """Ops at which nothing is launched."""
 
 
@@ -251,12 +254,16 @@ def order_in(block: Block, memory: Memory) -> LaunchOrder:
     """The order of a block of a program."""
     ops = ops_of(block)
     numbers: dict[Operation, int] = {op: number for number, op in enumerate(ops)}
+    touched = Accesses()
     nodes: list[Node] = []
     guards: list[int] = []
     for number, op in enumerate(ops):
-        touched = memory.accesses(op)
+        parts = launch_of(op)
+        if op is parts[0]:
+            # All of a launch waits for what any of it waits for.
+            touched = Accesses().join(*(memory.accesses(part) for part in parts if isinstance(part, SpecOp)))
         inner = tuple(order_in(region.block, memory) for region in op.regions)
-        short = op.spec.short_name
+        short = op.spec.short_name if op is parts[-1] else _PART
         name = op.kernel if isinstance(op, CallOp) else op.body if isinstance(op, FuseOp) else short
         time = op.time if isinstance(op, CallOp | FuseOp) else None
         effects = memory.effects(op) if short not in _QUIET else PURE
@@ -279,7 +286,7 @@ def _is_guard(op: SpecOp) -> bool:
 
 def launches_in(block: Block) -> list[SpecOp]:
     """The ops of a block that are launches, by the numbers that `LaunchOrder.launches` gives them."""
-    return [op for op in ops_of(block) if op.spec.short_name not in _QUIET]
+    return [op for op in ops_of(block) if op.spec.short_name not in _QUIET and op is launch_of(op)[-1]]
 
 
 def _makers(op: SpecOp) -> Iterator[Operation]:

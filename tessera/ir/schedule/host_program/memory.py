@@ -21,7 +21,9 @@ from tessera.ir.base.types import ValueAttr
 from tessera.ir.schedule.typed_ops import (
     AliasOp,
     AllocOp,
+    CallOp,
     CollectiveOp,
+    ConstantOp,
     ForOp,
     FuseOp,
     LayoutOp,
@@ -39,6 +41,8 @@ from tessera.types.shape import is_at_most
 
 ANNOTATIONS = (TileOp, LayoutOp, CollectiveOp)
 """Ops that say something of a group, and touch no memory."""
+_BETWEEN = (AliasOp, AllocOp, ConstantOp, *ANNOTATIONS)
+"""Ops that may be between the parts of one launch: at none of them anything runs, or ends."""
 
 
 def donated_in(program: Operation) -> tuple[int, ...]:
@@ -122,12 +126,30 @@ def insert_frees(block: Block) -> None:
     for op in list(order):
         if not isinstance(op, AllocOp) or op.output >= 0:
             continue
-        last = max(_uses(op.result, block), key=lambda user: order[user], default=op)
+        last = launch_of(max(_uses(op.result, block), key=lambda user: order[user], default=op))[-1]
         free = make("tsched.free", [op.result], types=())
         if isinstance(last, ReturnOp | YieldOp):
             block.insert_op_before(free, last)
         else:
             block.insert_op_after(free, last)
+
+
+def launch_of(op: Operation) -> list[Operation]:
+    """The groups, or calls, that are launched together with one, itself included, in program order.
+
+    They are in one block, with nothing but memory and annotations between them.
+    """
+    if not isinstance(op, FuseOp | CallOp) or op.launch < 0:
+        return [op]
+    sides: list[list[Operation]] = []
+    for step in ("prev_op", "next_op"):
+        found, other = list[Operation](), getattr(op, step)
+        while isinstance(other, _BETWEEN) or (type(other) is type(op) and other.launch == op.launch):
+            if type(other) is type(op):
+                found.append(other)
+            other = getattr(other, step)
+        sides.append(found)
+    return [*reversed(sides[0]), op, *sides[1]]
 
 
 def _uses(value: SSAValue, block: Block) -> list[Operation]:

@@ -314,6 +314,7 @@ _STEPS = (
             Attribute("sizes", "dims", (), "in the order of the kernel's own list"),
             *COST,
             Attribute("part", "int", 0, "its number among the kernels of its group, whose cost the first says, or -1"),
+            Attribute("launch", "int", -1, "calls of one kernel with one number, side by side, are one launch; or -1"),
         ),
         effects=frozenset({"memory"}),
     ),

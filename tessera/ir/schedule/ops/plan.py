@@ -117,6 +117,7 @@ SPECS = (
             Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
             Attribute("in_place", "ints", (), "the operand that each result is written over; -1, or none, for its own"),
             Attribute("pipeline", "any", None, "how its loops prefetch: {double_buffer = true}, or {stages = 3}"),
+            Attribute("launch", "int", -1, "groups of one body with one number, side by side, are one launch; or -1"),
         ),
         verify=_check_fuse,
     ),

@@ -69,6 +69,10 @@ class ModuleText:
         self._functions[name] = function
         return function
 
+    def has_function(self, name: str) -> bool:
+        """Whether a function of this name was begun."""
+        return name in self._functions
+
     def outline(
         self,
         key: object,

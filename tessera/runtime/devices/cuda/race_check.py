@@ -52,15 +52,21 @@ class Watched:
     buffers: tuple[tuple[str, Dim], ...]
     symbols: tuple[str, ...]
     has_scratch: bool
+    rows: int = 0
+    """How many calls it has room for, where one launch computes several: a table of them is its first parameter."""
 
     @staticmethod
     def of(fact: Mapping[str, Any], touched: Mapping[str, Any]) -> Watched:
         """From what an executable says of a kernel."""
         buffers = tuple((mode, parse_dim(size)) for mode, size in touched["buffers"])
-        return Watched(fact["name"], fact["maps"], buffers, tuple(touched["symbols"]), fact["scratch"])
+        return Watched(
+            fact["name"], fact["maps"], buffers, tuple(touched["symbols"]), fact["scratch"], fact.get("rows", 0)
+        )
 
     def launch(self, stream: int, parameters: int, workspace: Bytes, taken: tuple[Bytes, ...]) -> Launch:
         """One launch, from the parameters that the driver is given."""
+        if self.rows:
+            return self._launch_rows(stream, parameters, taken)
         count = self.maps + len(self.buffers) + len(self.symbols) + 1
         pointers = (ctypes.c_void_p * count).from_address(parameters)[self.maps :]
         words = [ctypes.c_uint64.from_address(pointer or 0).value for pointer in pointers]
@@ -72,6 +78,21 @@ class Watched:
         if self.has_scratch:
             writes.append((scalars[len(self.symbols)], workspace[1]))
         return Launch(self.name, stream, tuple(span for span, mode in pairs if "r" in mode), tuple(writes), taken)
+
+    def _launch_rows(self, stream: int, parameters: int, taken: tuple[Bytes, ...]) -> Launch:
+        """One launch of several calls: the first block of each, up to a power of two, then their buffers and sizes."""
+        firsts, width = 1 << (self.rows - 1).bit_length(), len(self.buffers) + len(self.symbols)
+        table = ctypes.c_uint64 * (firsts + self.rows * width)
+        words = list(table.from_address(ctypes.c_uint64.from_address(parameters).value))
+        reads, writes = list[Bytes](), list[Bytes]()
+        for row in range(sum(first < (1 << 63) - 1 for first in words[:firsts])):
+            own = words[firsts + row * width : firsts + (row + 1) * width]
+            sizes = dict(zip(self.symbols, own[len(self.buffers) :], strict=True))
+            for start, (mode, size) in zip(own, self.buffers, strict=False):
+                span = (start, start + size.evaluate(sizes))
+                reads += [span] if "r" in mode else []
+                writes += [span] if "w" in mode else []
+        return Launch(self.name, stream, tuple(reads), tuple(writes), taken)
 
 
 class Watcher:
