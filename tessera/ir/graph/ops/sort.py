@@ -83,20 +83,19 @@ def _decompose_topk(b: Builder, operands: Sequence[Any], attributes: Attributes)
     return _sort_axis(b, operands[0], attributes["axis"], descending=largest, keep=int(attributes["k"]))
 
 
-def order_of(row: Array, *, descending: bool) -> Array:
-    """The positions of a row in sorted order: by value, then by position, with NaN behind all numbers."""
-    wide = widen_array(row)
+def order_of(rows: Array, *, descending: bool) -> Array:
+    """The positions of each row in sorted order: by value, then by position, with NaN behind all numbers."""
+    wide = widen_array(rows)
     # Ranks instead of values: minus the smallest integer is no larger than it, minus a rank is.
-    _, ranks = np.unique(wide, return_inverse=True)
-    signed = -ranks.astype(np.int64) if descending else ranks.astype(np.int64)
-    return np.argsort(np.where(wide != wide, wide.size + 1, signed), kind="stable")
+    _, found = np.unique(wide, return_inverse=True)
+    ranks = found.reshape(wide.shape).astype(np.int64)
+    signed = -ranks if descending else ranks
+    return np.argsort(np.where(wide != wide, wide.size + 1, signed), axis=-1, kind="stable")
 
 
 def sort_rows_reference(x: Array, *, descending: bool = False, keep: int = -1) -> tuple[Array, Array]:
-    """Values and positions, row by row; only the first ones, where `keep` says how many."""
-    order = np.zeros(x.shape, np.int64)
-    for number, row in enumerate(x):
-        order[number] = order_of(row, descending=descending)
+    """Values and positions of rows; only the first ones, where `keep` says how many."""
+    order = order_of(x, descending=descending)
     order = order if keep < 0 else np.ascontiguousarray(order[:, :keep])
     return np.take_along_axis(x, order, 1), order
 
