@@ -183,8 +183,8 @@ class Module:
     a leaf whatever it holds. Gradients and moments of optimizers are modules of the same form. By convention the
     classmethod `init` makes a module from a key.
 
-    Weights are tied by use: a layer that works in two places is one field, called in both. One object in two fields is
-    two values after an update, which `ts.train.State.init` refuses.
+    Weights are tied by use: a layer that is needed twice is one field, called twice. One object in two fields is two
+    values after an update, which `ts.train.State.init` refuses.
 
     >>> class Affine(ts.nn.Module):
     ...     weight: ts.Tensor

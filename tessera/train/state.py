@@ -126,8 +126,8 @@ def _check_shared(params: Any) -> None:
             raise ArgumentError(
                 f"`{first}` and `{name}` are one tensor, of which an update would make two",
                 notes=("rule: parameters are a tree of values; what is used twice is one field of it",),
-                fix="keep the layer in one field and call it in both places, as `Embedding.attend` ties weights; "
-                "`x.copy()` where two are meant",
+                fix="keep the layer in one field and call it twice, as `Embedding.attend` ties weights; where two are "
+                "meant, copy one: `x.copy()`",
             )
 
 

@@ -64,7 +64,6 @@ def make_step(
 
         def objective(params: Any) -> Any:
             value, metrics, extra = _take_apart(loss(params, batch, **own), has_aux, takes_extra)
-            _check_metrics(metrics, ("loss", "grad_norm") if grad_norm else ("loss",))
             scaled = state.opt_state.scaled(value) if isinstance(state.opt_state, ScaledState) else value
             return scaled, ({"loss": value, **metrics}, extra if takes_extra else state.extra)
 
@@ -123,12 +122,13 @@ def _take_apart(found: Any, has_aux: bool, takes_extra: bool) -> tuple[Any, dict
             fix=f"write `return {', '.join(names)}`",
         )
     metrics = cast("dict[str, Any]", parts[1]) if has_aux else dict[str, Any]()
+    _check_metrics(metrics)
     return parts[0], metrics, parts[-1] if takes_extra else None
 
 
-def _check_metrics(metrics: dict[str, Any], own: tuple[str, ...]) -> None:
-    """Raises ArgumentError (T0202) where a metric of the loss would hide one of the step, which ends on its NaN."""
-    hidden = next((name for name in own if name in metrics), None)
+def _check_metrics(metrics: dict[str, Any]) -> None:
+    """Raises ArgumentError (T0202) where a metric would take the name of one of the step, which `fit` ends on."""
+    hidden = next((name for name in ("loss", "grad_norm") if name in metrics), None)
     if hidden is not None:
         raise ArgumentError(
             f"the metrics of the loss have `{hidden}`, which the step reports itself",
