@@ -25,7 +25,7 @@ from tests.target.samples import MACHINES, NAMES, lower_samples
 from tests.trials.memory_faults import all_faults, ops_of, reveal, try_faults
 from tests.trials.test_kernel_blocks import dot_of_transposed
 
-COUNT = 600
+COUNT = 300
 """Faults that are tried, of some thousand that there are."""
 
 
