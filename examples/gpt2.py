@@ -142,7 +142,7 @@ def write_profile(step: ts.Jit, state: Any, batch: Any, folder: Path, history: t
     """Run a step once more, and write where its time and its memory go, with the curves of the run."""
     found = step.profile(state, batch)
     found.save(folder / "profile")
-    curves = {"loss": {"training": history.of("loss")}, "norm of gradients": {"": history.of("grad_norm")}}
+    curves = {"loss": {"training": history.of("loss")}, "norm of gradients": {"training": history.of("grad_norm")}}
     page = ts.profile.write_report(folder / "report.html", "Training of a GPT", found, curves, found.lowering())
     print(f"the report, to open in a browser: {page}; a trace and tables: {folder / 'profile'}")
 

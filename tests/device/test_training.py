@@ -32,10 +32,11 @@ def test_losses_in_f32_are_those_of_the_cpu(tmp_path: Path) -> None:
 
 
 def test_a_gpt_trains_in_bf16_and_continues_from_its_checkpoint(tmp_path: Path) -> None:
-    options = {**SIZES, "folder": str(tmp_path), "backend": "cuda", "precision": "bf16"}
+    options: dict[str, Any] = {**SIZES, "folder": str(tmp_path), "backend": "cuda", "precision": "bf16"}
     found = main(**options, save_every=10)
     assert found.losses[-1] < found.losses[0] - 0.5
-    longer = main(**{**options, "steps": 24}, resume=True, profile=True)
+    options["steps"] = 24
+    longer = main(**options, resume=True, profile=True)
     assert longer.losses[:20] == found.losses
     assert len(longer.losses) == 24
     assert (tmp_path / "report.html").stat().st_size > 10_000
