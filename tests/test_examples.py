@@ -31,9 +31,7 @@ TOY: dict[str, dict[str, Any]] = {
         "steps": 6, "layers": 1, "d_model": 16, "sequence": 32, "batch": 4, "learning_rate": 1e-2, "save_every": 3,
         "folder": "",
     },
-    "lora": {
-        "rank": 2, "steps": 60, "base_steps": 100, "width": 32, "depth": 1, "length": 32, "batch": 8, "folder": "",
-    },
+    "lora": {"rank": 2, "steps": 40, "width": 32, "depth": 1, "length": 32, "batch": 8, "base": "", "folder": ""},
     "lowering": {"D": 64, "batches": (1, 5), "lengths": (17, 1), "rounds": 1},
     "matmul": {"sizes": ((33, 17, 40), (1, 64, 3))},
     "mlp": {"batches": (1, 7), "sizes": (20, 33, 16, 10)},
@@ -43,6 +41,14 @@ TOY: dict[str, dict[str, Any]] = {
     "softmax": {"shapes": ((7, 33), (3, 1))},
     "transformer": {"layers": 2, "D": 64, "lengths": (17, 1)},
 }  # fmt: skip
+
+
+def make_base(folder: Path) -> str:
+    """A model that a fine-tune begins with, of random weights that are large enough to count; to train one is slow."""
+    model = ts.nn.GPT.init(ts.random.key(0), ts.nn.GPTConfig(vocabulary=128, length=32, width=32, depth=1, heads=4))
+    scaled = {name: np.asarray(one) * np.float32(10.0) for name, one in ts.nn.state_dict(model).items()}
+    ts.train.save(folder / "start.safetensors", ts.nn.load_state_dict(model, scaled))
+    return str(folder / "start.safetensors")
 
 
 def check_digits(accuracy: float, folder: Path) -> None:
@@ -58,7 +64,7 @@ def check_gpt2(found: Any, folder: Path) -> None:
 
 def check_lora(found: Any, folder: Path) -> None:
     """The program itself compares the frozen weights bit by bit, and the merged model with that of the adapters."""
-    assert found.after < found.before - 0.015
+    assert found.after < found.before - 0.1
     adapters, base = (ts.train.restore(folder / f"{name}.safetensors") for name in ("adapters", "base"))
     names = [
         f"blocks.0.{part}.{one}" for part in ("attention.qkv", "attention.out", "mlp.up", "mlp.down") for one in "ab"
@@ -101,7 +107,8 @@ def test_every_example_has_toy_sizes() -> None:
 
 @pytest.mark.parametrize("name", sorted(TOY.keys() - {"demo"}))  # tests/test_demo.py runs that one, and looks at it
 def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    sizes = {key: str(tmp_path) if key == "folder" else value for key, value in TOY[name].items()}
+    paths = {"folder": str, "base": make_base}
+    sizes = {key: paths[key](tmp_path) if key in paths else value for key, value in TOY[name].items()}
     found = importlib.import_module(f"examples.{name}").main(**sizes)
     assert capsys.readouterr().out
     if name in CHECKS:
