@@ -26,6 +26,7 @@ NAMES = {
     "ranges": "whether a profiler sees a range for each kernel of the library",
     "clusters": "whether 2-CTA clusters are chosen where they are faster",
     "roles": "a producer warp against consumers that copy for themselves, in one process",
+    "train": "training beside torch.compile: steps, first calls, memory, losses, backward ops, AdamW",
     "rates": "bandwidth of HBM, L2 and PCIe, arithmetic, latency and empty launches: what the cost model reads",
     "peaks": "how near matmuls come to the peak of the tensor cores, and at which clock",
     "choices": "what is chosen by itself against what is asked for: schedules, stages, epilogues",
