@@ -193,3 +193,24 @@ def exit_of(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(file), run_name="__main__")
     return ended.value.code
+
+
+def test_a_frozen_weight_that_has_changed_ends_the_fine_tune() -> None:
+    lora, ones = importlib.import_module("examples.lora"), np.ones(2, np.float32)
+    with pytest.raises(SystemExit, match="weights that were frozen have changed: w"):
+        lora.check_frozen({"v": ones, "w": ones}, {"v": ones, "w": np.nextafter(ones, np.float32(2))})
+
+
+def test_the_gpt_refuses_tokens_and_folders_that_do_not_fit(tmp_path: Path) -> None:
+    gpt2, path = importlib.import_module("examples.gpt2"), str(tmp_path / "few.tokens")
+    ts.data.write_tokens(path, list(range(300)), vocabulary=300)
+    with pytest.raises(SystemExit, match="has 300 different tokens: give `--vocabulary 300`"):
+        gpt2.open_tokens(path, tmp_path, 256)
+    with pytest.raises(SystemExit, match="has 300 tokens: 8 sequences of 64 need 10260"):
+        gpt2.make_loaders(gpt2.open_tokens(path, tmp_path, 300), 64, 8, 0)
+    with pytest.raises(SystemExit, match="has no checkpoint to resume from"):
+        gpt2.open_checkpoints(tmp_path, resume=True)
+    with ts.train.Checkpointer(tmp_path / "checkpoints") as checkpoints:
+        checkpoints.save(7, {"w": ts.ones((2,))})
+    with pytest.raises(SystemExit, match="has a checkpoint of step 7: give `--resume`"):
+        gpt2.open_checkpoints(tmp_path, resume=False)
