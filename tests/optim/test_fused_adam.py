@@ -121,6 +121,32 @@ def test_the_update_of_a_tree_is_a_few_launches(is_donated: bool) -> None:
     assert len(launches(step)) == 3
 
 
+@pytest.mark.parametrize(("rows", "inner", "width"), [(5, 33, 70), (64, 8, 32), (700, 17, 131), (1, 1, 1), (0, 3, 5)])
+def test_updates_fused_into_products_are_in_place(rows: int, inner: int, width: int) -> None:
+    """Blocks at the edges too: each element is updated once, and all of them have the bits of new memory."""
+    optimizer = ts.optim.adamw(0.01, weight_decay=0.1)
+
+    def update(params: Any, state: Any, x: Any, y: Any) -> Any:
+        gradients = ts.grad(lambda params: (ts.ops.tanh(x @ params) * y).sum())(params)
+        updates, state = optimizer.update(gradients, state, params)
+        return ts.optim.apply_updates(params, updates), state
+
+    rng = np.random.default_rng(rows)
+    start, x, y = (
+        np.asarray(rng.normal(size=shape), np.float32) for shape in ((inner, width), (rows, inner), (rows, width))
+    )
+    step, plain = ts.jit(update, donate={"params", "state"}), ts.jit(update)
+    given, kept = ts.array(start) + 0.0, ts.array(start)
+    state, other, where = optimizer.init(given), optimizer.init(kept), given.address
+    for _ in range(3):
+        given, state = step(given, state, x, y)
+        kept, other = plain(kept, other, x, y)
+    assert given.address == where
+    assert np.asarray(given).tobytes() == np.asarray(kept).tobytes()
+    assert np.asarray(state.nu).tobytes() == np.asarray(other.nu).tobytes()
+    assert any("matmul" in name and "sqrt" in name for name in launches(step)) or rows > 512 or not rows
+
+
 def test_what_was_donated_is_consumed() -> None:
     step = ts.jit(adam, donate={"params", "mu", "nu"})
     params, mu, nu = own(arrays(1)), own(arrays(2)), own(arrays(3, least=0.1))

@@ -213,3 +213,52 @@ def test_an_optimizer_keeps_the_memory_of_its_state() -> None:
     (placed,) = programs_in(run_schedule(simplify(tape)))
     assert kept_in(placed) == ((0, 0), (1, 1))
     assert [op.name for op in placed.walk()].count("tsched.alloc") == 1
+
+
+READS = ("same", "transposed", "operand", "none", "row", "twice")
+
+
+@settings(max_examples=30)
+@given(
+    reads=st.tuples(*[st.sampled_from(READS)] * 2),
+    donated=st.sets(st.integers(0, 1)),
+    is_read_later=st.booleans(),
+)
+def test_epilogues_write_over_nothing_that_other_blocks_read(
+    reads: tuple[str, str], donated: set[int], is_read_later: bool
+) -> None:
+    """Updates of two tensors with one product: its epilogue reads them as they are, or in ways that are not safe."""
+
+    def function(p: Any, m: Any, x: Any, y: Any) -> Any:
+        lhs = p if "operand" in reads else x
+        gradient = ops.matmul(lhs, y)
+        made: list[Any] = []
+        for value, how in zip((p, m), reads, strict=True):
+            old = {"transposed": ops.transpose(value), "none": x, "row": value[0]}.get(how, value)
+            gradient = gradient + old * (value if how == "twice" else 0.5)
+            made.append(gradient)
+        return (*made, p * 2.0 + m) if is_read_later else tuple(made)
+
+    tape = trace(function, *[tensor("9 9")] * 4)
+    tape.promises[DONATED] = tuple(sorted(donated))
+    rng = np.random.default_rng(1)
+    given = [rng.integers(-4, 5, (9, 9)).astype(np.float32) for _ in range(4)]
+    wanted = run_tape(tape, [array.copy() for array in given])
+    for count in (2, None):
+        module = run_schedule(simplify(tape), steps=count)
+        verify(module)
+        found = run_program(module, *[array.copy() for array in given])
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_an_update_in_an_epilogue_takes_no_new_memory() -> None:
+    def learn(p: Any, m: Any, x: Any, y: Any) -> Any:
+        moment = 0.5 * m + ops.matmul(ops.transpose(x), y)
+        return p - 0.25 * moment, moment
+
+    tape = trace(learn, tensor("9 7"), tensor("9 7"), tensor("4 9"), tensor("4 7"))
+    tape.promises[DONATED] = (0, 1)
+    (placed,) = programs_in(run_schedule(simplify(tape)))
+    assert [op.name for op in placed.walk()].count("tsched.alloc") == 0
+    assert kept_in(placed) == ((0, 0), (1, 1))

@@ -58,7 +58,7 @@ def pipeline(
         # First: all that follows is done for each group.
         FormGroups(fusion, chooser, machine),
         # While each group has its own readers, and before equal ones share a body: with and without a copy they differ.
-        UpdateInPlace(),
+        UpdateInPlace(machine),
         # Before anything is chosen or emitted: a model of twelve equal layers then has the kernels of one.
         Deduplicate(),
         # Of bodies that are known by name, and before tiles are chosen for them: a body of any shape is another one.

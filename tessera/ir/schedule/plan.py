@@ -75,11 +75,11 @@ def tape_in(function: SpecOp) -> Tape:
 
 
 def overwritten_arguments(fuse: typed_ops.FuseOp) -> tuple[int, ...]:
-    """The argument of the kernel that each result is stored to, where a map writes over its operands; else -1.
+    """The argument of the kernel that each result is stored to, where a group writes over its operands; else -1.
 
     Kernels of the library are told by their op, and decide by themselves.
     """
-    return tuple(fuse.in_place) if fuse.kind == "map" else ()
+    return tuple(fuse.in_place) if fuse.kind in ("map", "contraction") else ()
 
 
 def choices_for(fuse: typed_ops.FuseOp) -> dict[str, Choice]:

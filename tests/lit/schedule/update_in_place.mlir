@@ -74,6 +74,30 @@ tsched.module @shifted(%p: !tgraph.tensor<[8], f32>, %g: !tgraph.tensor<[8], f32
   tsched.return %a, %n, %q
 }
 
+// The epilogue of a contraction writes over what it reads element by element, behind other readers of the old value.
+// CHECK-LABEL: tsched.module @learn(
+// CHECK-NEXT:    %[[L:[a-z0-9]+]] = tsched.fuse @product(%p, %y) {kind = "contraction"} :
+// CHECK-NEXT:    %[[P:[a-z0-9]+]] = tsched.fuse @gradient(%x, %y, %p) {kind = "contraction", in_place = [2]} :
+// CHECK-NEXT:    tsched.return %[[P]], %[[L]]
+tsched.module @learn(%p: !tgraph.tensor<[8, 8], f32>, %x: !tgraph.tensor<[8, 8], f32>, %y: !tgraph.tensor<[8, 8], f32>) -> (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) attributes {tessera.donated = [0]} {
+  %q = tsched.fuse @gradient(%x, %y, %p) {kind = "contraction"} : !tgraph.tensor<[8, 8], f32>
+  %l = tsched.fuse @product(%p, %y) {kind = "contraction"} : !tgraph.tensor<[8, 8], f32>
+  tsched.return %q, %l
+}
+
+// What the contraction itself reads is not written over: blocks of other elements read it too. Nor is what its epilogue
+// reads in another order.
+// CHECK-LABEL: tsched.module @unsafe(
+// CHECK-NEXT:    tsched.fuse @gradient_of_itself(%p, %x) {kind = "contraction"} :
+// CHECK-NEXT:    tsched.fuse @gradient_transposed(%x, %x, %q) {kind = "contraction"} :
+// CHECK-NEXT:    tsched.fuse @product_too(%r, %x) {kind = "contraction"} :
+tsched.module @unsafe(%p: !tgraph.tensor<[8, 8], f32>, %q: !tgraph.tensor<[8, 8], f32>, %r: !tgraph.tensor<[8, 8], f32>, %x: !tgraph.tensor<[8, 8], f32>) -> (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) attributes {tessera.donated = [0, 1, 2]} {
+  %a = tsched.fuse @gradient_of_itself(%p, %x) {kind = "contraction"} : !tgraph.tensor<[8, 8], f32>
+  %b = tsched.fuse @gradient_transposed(%x, %x, %q) {kind = "contraction"} : !tgraph.tensor<[8, 8], f32>
+  %c = tsched.fuse @product_too(%r, %x) {kind = "contraction"} : !tgraph.tensor<[8, 8], f32>
+  tsched.return %a, %b, %c
+}
+
 // The ops of the groups that were chosen say so; the others are as they were.
 // CHECK-LABEL: tgraph.func @write(
 // CHECK:         tgraph.kv_write %a0, %a1, %a2 {in_place = true}
@@ -137,4 +161,28 @@ tgraph.func @mirror(%a0: !tgraph.tensor<[8], f32>, %a1: !tgraph.tensor<[8], f32>
   %0 = tgraph.flip %a0 {axes = [0]} : (!tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
   %1 = tgraph.add %0, %a1 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> !tgraph.tensor<[8], f32>
   tgraph.return %1 : (!tgraph.tensor<[8], f32>) -> ()
+}
+tgraph.func @product(%a0: !tgraph.tensor<[8, 8], f32>, %a1: !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32> {
+  %0 = tgraph.matmul %a0, %a1 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[8, 8], f32>) -> ()
+}
+tgraph.func @product_too(%a0: !tgraph.tensor<[8, 8], f32>, %a1: !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32> {
+  %0 = tgraph.matmul %a0, %a1 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[8, 8], f32>) -> ()
+}
+tgraph.func @gradient(%a0: !tgraph.tensor<[8, 8], f32>, %a1: !tgraph.tensor<[8, 8], f32>, %a2: !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32> {
+  %0 = tgraph.matmul %a0, %a1 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  %1 = tgraph.sub %a2, %0 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  tgraph.return %1 : (!tgraph.tensor<[8, 8], f32>) -> ()
+}
+tgraph.func @gradient_of_itself(%a0: !tgraph.tensor<[8, 8], f32>, %a1: !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32> {
+  %0 = tgraph.matmul %a0, %a1 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  %1 = tgraph.sub %a0, %0 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  tgraph.return %1 : (!tgraph.tensor<[8, 8], f32>) -> ()
+}
+tgraph.func @gradient_transposed(%a0: !tgraph.tensor<[8, 8], f32>, %a1: !tgraph.tensor<[8, 8], f32>, %a2: !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32> {
+  %0 = tgraph.matmul %a0, %a1 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  %1 = tgraph.transpose %a2 {axes = [1, 0]} : (!tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  %2 = tgraph.sub %1, %0 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
+  tgraph.return %2 : (!tgraph.tensor<[8, 8], f32>) -> ()
 }

@@ -128,7 +128,8 @@ class ContractionKernel:
         for offset, (name, size) in enumerate((("_m", BM), ("_n", BN))):
             program = tile.program_id(count + offset)
             coords[name] = tile.index(Dim.symbol(name) * size, {name: program})
-        inputs, outputs = buffers_of(self.body, tile)
+        inputs, _ = buffers_of(self.body, tile)
+        outputs = [tile.arguments[request.target(number)] for number in range(len(self.body.outputs))]
         evaluator = Evaluator(self.body, tile, inputs, False)
         acc = self._accumulate(evaluator, coords, (BM, BN, step_k))
         sizes = {"_m": BM, "_n": BN}
@@ -138,6 +139,10 @@ class ContractionKernel:
         evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), region.axes)
         letters = {"b": maps.batch, "m": maps.m, "n": maps.n}
         at = tuple(self.where[f"{letter}{i}"] for letter, extents in letters.items() for i in range(len(extents)))
+        if request.in_place:
+            # An output may be stored over what others are computed from: all are computed first.
+            for output in self.body.outputs:
+                evaluator.value(output, at, region)
         for output, buffer in zip(self.body.outputs, outputs, strict=True):
             made = evaluator.value(output, at, region)
             tile.span = evaluator.span_of(output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
@@ -14,7 +15,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.emit.evaluate import Leaves
+from tessera.ir.schedule.emit.evaluate import Leaves, spec_of
 from tessera.ir.schedule.host_program.memory import (
     donated_in,
     enclosing_op,
@@ -26,9 +27,12 @@ from tessera.ir.schedule.host_program.memory import (
 )
 from tessera.ir.schedule.plan import body_of, programs_in, tensor_of
 from tessera.ir.schedule.typed_ops import FuseOp
-from tessera.ir.tile.facets import Library, Pointwise
+from tessera.ir.tile.facets import Contraction, Library, Pointwise
+from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
 
 
+@frozen
 class UpdateInPlace(Pass):
     """Write over the operand of an update, if the program may and nothing reads it later; mark group and op.
 
@@ -39,11 +43,17 @@ class UpdateInPlace(Pass):
 
     Results of maps are written over donated arguments that they read element by element, or do not read at all, as
     parameters and moments are by an optimizer: the first result of a type over the first donated argument of that
-    type, and so on, so that what a program takes and gives in one order keeps its memory from call to call.
+    type, and so on, so that what a program takes and gives in one order keeps its memory from call to call. On a CPU
+    so are those of contractions, whose epilogue may be the update that takes the gradient they compute; what the
+    contraction itself reads is never written over, as blocks of other elements read it too.
     """
+
+    machine: Machine = field(default_factory=lambda: Machine("generic"))
 
     def run(self, module: ModuleOp) -> None:
         functions = symbol_table(module)
+        # Kernels on tensor cores copy and store tiles in orders of their own.
+        kinds = ("map",) if self.machine.is_gpu else ("map", "contraction")
         for program in programs_in(module):
             if any(op.name.startswith("tsched.collective") for op in program.walk()):
                 continue  # other work is moved between their start and wait
@@ -51,11 +61,11 @@ class UpdateInPlace(Pass):
             for op in list(program.regions[0].block.ops):
                 if isinstance(op, FuseOp) and op.body in functions:
                     _update(program, op, functions)
-                    if op.kind == "map" and not op.in_place and pairs:
+                    if op.kind in kinds and not op.in_place and pairs:
                         _overwrite_arguments(program, op, functions, pairs)
 
 
-# Maps over donated arguments.
+# Maps and contractions over donated arguments.
 
 
 def _pair_results(program: SpecOp) -> dict[tuple[FuseOp, int], int]:
@@ -80,7 +90,7 @@ def _pair_results(program: SpecOp) -> dict[tuple[FuseOp, int], int]:
 def _overwrite_arguments(
     program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp], pairs: Mapping[tuple[FuseOp, int], int]
 ) -> None:
-    """Write the results of a map over the arguments they are paired with, as far as it may; it may move down for it."""
+    """Write the results of a group over the arguments they are paired with, as far as it may; it may move for it."""
     function, block = body_of(fuse, functions), program.regions[0].block
     body = tape_of(function.regions[0].block)
     chosen: dict[int, SSAValue] = {}
@@ -134,11 +144,24 @@ class _Reads(Leaves):
     def __init__(self, body: Tape) -> None:
         super().__init__(body, body.inputs)
         self.maps: dict[int, set[IndexMap]] = {}
+        self.whole: set[int] = set()
+        """What a contraction is computed from: each of its blocks reads elements of many others."""
 
     def visit(self, value: int, at: IndexMap) -> None:
         if value in self.in_memory:
             self.maps.setdefault(value, set()).add(tuple(at))
+        maker = self.makers.get(value)
+        if maker is not None and isinstance(spec_of(maker).lower, Contraction):
+            for operand in maker.operands:
+                self._read_whole(operand)
+            return
         super().visit(value, at)
+
+    def _read_whole(self, value: int) -> None:
+        self.whole.add(value)
+        if value in self.makers:
+            for operand in self.makers[value].operands:
+                self._read_whole(operand)
 
 
 def _is_elementwise(body: Tape, operand: int, result: int) -> bool:
@@ -152,7 +175,7 @@ def _is_elementwise(body: Tape, operand: int, result: int) -> bool:
         every.visit(output, at)
     own.visit(body.outputs[result], at)
     value = body.inputs[operand]
-    return value in own.maps and every.maps[value] == {tuple(at)}
+    return value in own.maps and every.maps[value] == {tuple(at)} and value not in every.whole
 
 
 # Ops that update an operand, and counters.
