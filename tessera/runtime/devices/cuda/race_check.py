@@ -53,7 +53,7 @@ class Watched:
     symbols: tuple[str, ...]
     has_scratch: bool
     rows: int = 0
-    """How many calls it has room for, where one launch computes several: a table of them is its first parameter."""
+    """How many calls one launch computes at most, where it computes several: a table of them is its first parameter."""
 
     @staticmethod
     def of(fact: Mapping[str, Any], touched: Mapping[str, Any]) -> Watched:
