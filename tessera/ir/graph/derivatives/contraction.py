@@ -12,7 +12,7 @@ from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import axes_attribute, cast, expand, restate, slice_axis
 from tessera.ir.graph.derivatives.movement import dilate
 from tessera.ir.graph.derivatives.shared import Linear, Values, unbroadcast
-from tessera.types.dim import Dim, maximum
+from tessera.types.dim import Dim, maximum, product
 from tessera.types.promotion import promote
 from tessera.types.shape import ZERO, TensorType
 
@@ -33,6 +33,12 @@ def _transpose_last(b: Builder, value: Any) -> Any:
     return b.emit("transpose", value, axes=(*range(rank - 2), rank - 1, rank - 2))
 
 
+def _join_rows(b: Builder, value: Any) -> Any:
+    """Matrices of several batches as one, with the rows of all."""
+    shape = b.type_of(value).shape
+    return b.emit("reshape", value, shape=(product(shape[:-1]), shape[-1]))
+
+
 def matmul(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """`ct @ bᵀ` or `aᵀ @ ct`, summed over batch axes that were broadcast; a vector is a matrix of one row or column."""
     left, right = operands
@@ -49,6 +55,9 @@ def matmul(b: Builder, cotangents: Values, operands: Values, attributes: Attribu
         made = unbroadcast(b, made, shape)
         return (made if a.rank > 1 else b.emit("reshape", made, shape=a.shape), None)
     other = left if a.rank > 1 else expand(b, left, 0)
+    if a.rank > 2 and c.rank <= 2:
+        # One matrix for all batches: their rows are one K, whose sum is rounded once.
+        other, value = _join_rows(b, other), _join_rows(b, value)
     made = b.emit("matmul", _transpose_last(b, other), value, accumulate=attributes["accumulate"], dtype=c.dtype)
     shape = c.shape if c.rank > 1 else (*c.shape, b.type_of(made).shape[-1])
     made = unbroadcast(b, made, shape)
