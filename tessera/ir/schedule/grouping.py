@@ -260,6 +260,23 @@ class Groups:
         """Those of some reads that come from a group."""
         return [read for read in reads if self.owner.get(self.program.makers.get(read.value, -1)) is group]
 
+    def is_delayed(self, group: Group, sources: Iterable[Group], taken: Iterable[int]) -> bool:
+        """Whether a reduction of everything, read by others than the records `taken`, would wait for more with sources.
+
+        Such a number, as the count of labels, may be needed by what the sources compute, as the gradient of each row:
+        behind them it keeps that out of their groups.
+        """
+        if group.space is None or len(group.space.axes) < len(group.space.shape):
+            return False
+        before, more = self.order.before, 0
+        for source in sources:
+            more |= before[source.number] | 1 << source.number
+        if not more & ~(before[group.number] | 1 << group.number):
+            return False
+        results = {value for number in group.records for value in self.tape.records[number].results}
+        readers = {reader for value in results for reader, _ in self.program.readers.get(value, ())}
+        return bool(results & self.program.result_values) or not readers <= {*group.records, *taken}
+
     def join(self, group: Group, number: int) -> None:
         """Put a record into a group."""
         group.records.append(number)

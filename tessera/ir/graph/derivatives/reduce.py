@@ -12,7 +12,7 @@ from typing import Any
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import axes_attribute, cast, constant, expand, restate, widen
 from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, mask
-from tessera.ir.graph.ops.normalization import inverse_root
+from tessera.ir.graph.ops.normalization import inverse_root, match_labels
 from tessera.types import dtype as dt
 from tessera.types.dim import product
 from tessera.types.shape import ONE, ZERO, Shape, TensorType
@@ -206,10 +206,7 @@ def cross_entropy_jvp(b: Builder, op: Applied) -> Any:
     logits, labels = op.operands
     kind, label = b.type_of(logits), b.type_of(labels)
     last, out = kind.rank - 1, b.type_of(op.results[0])
-    counting = label.dtype if label.dtype.bits >= 32 else dt.i32
-    classes = b.emit("iota", shape=kind.shape[-1:], axis=0, dtype=counting)
-    chosen = b.emit("eq", classes, expand(b, cast(b, labels, counting), last))
-    found = b.emit("any", chosen, axes=(last,), keepdims=False)
+    chosen, found = match_labels(b, labels, kind.shape[-1])
     shares = b.emit("exp", widen(b, b.emit("log_softmax", logits, axis=-1)))
     compute = b.type_of(shares).dtype
     one, zero = constant(b, 1.0, compute), constant(b, 0.0, compute)

@@ -26,11 +26,13 @@ from tessera.ir.graph.building import (
     expand,
     log_of_sum,
     same_dim,
+    size_value,
     visits,
     widen,
 )
 from tessera.ir.graph.samples import INF, NAN, Make, normal
 from tessera.types import dtype as dt
+from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.shape import normalize_axes, normalize_axis, path, text, without_axes
 
@@ -122,19 +124,30 @@ def _decompose_logsumexp(b: Builder, operands: Sequence[Any], attributes: Attrib
     return out if attributes["keepdims"] else b.emit("reshape", out, shape=shape)
 
 
+def match_labels(b: Builder, labels: Any, classes: Dim) -> tuple[Any, Any]:
+    """Which class each label names, [..., classes], and whether it names any: what is known without the logits.
+
+    Classes are compared in i32 where they fit: a wider label that wraps there is outside of them, and does not count.
+    """
+    kind = b.type_of(labels)
+    wide = kind.dtype if kind.dtype.bits >= 32 else dt.i32
+    is_inside = b.emit("lt", cast(b, labels, wide), size_value(b, classes, wide))
+    found = b.emit("logical_and", is_inside, b.emit("ge", cast(b, labels, wide), constant(b, 0, wide)))
+    counting = dt.i32 if classes.value is not None and classes.value < 1 << 31 else wide
+    numbers = b.emit("iota", shape=(classes,), axis=0, dtype=counting)
+    return b.emit("eq", numbers, expand(b, cast(b, labels, counting), kind.rank)), found
+
+
 def _decompose_cross_entropy(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Picks the label's logit with a mask, inside the pass over the row, so that no gather reads it a second time."""
     logits, labels = operands
     kind, label = b.type_of(logits), b.type_of(labels)
     wide, last = widen(b, logits), kind.rank - 1
     compute = b.type_of(wide).dtype
-    counting = label.dtype if label.dtype.bits >= 32 else dt.i32
-    classes = b.emit("iota", shape=kind.shape[-1:], axis=0, dtype=counting)
-    chosen = b.emit("eq", classes, expand(b, cast(b, labels, counting), last))
+    chosen, found = match_labels(b, labels, kind.shape[-1])
     zero, one = constant(b, 0.0, compute), constant(b, 1.0, compute)
     shifted, _, total = _shifted_total(b, wide, (last,))
     picked = b.emit("sum", b.emit("where", chosen, shifted, zero), axes=(last,), keepdims=False)
-    found = b.emit("any", chosen, axes=(last,), keepdims=False)
     log_total = log_of_sum(b, b.emit("reshape", total, shape=label.shape))
     loss = b.emit("where", found, b.emit("sub", log_total, picked), zero)
     if attributes["reduction"] == "none":

@@ -30,7 +30,9 @@ class MergeProducers(FusionRule):
         reads = [read for number in grown.records for read in self.groups.reads_from(group, self.program.reads(number))]
         if any(read.in_memory for read in reads) or not self._are_elementwise(grown, group, reads):
             return False
-        return group.space is not None or self._keeps_parallelism(grown, group)
+        if group.space is not None:
+            return not self.groups.is_delayed(group, [grown], grown.records)
+        return self._keeps_parallelism(grown, group)
 
     def _are_elementwise(self, grown: Group, other: Group, reads: Sequence[Read]) -> bool:
         """Whether what is read from another group is read where a merged group would compute it."""

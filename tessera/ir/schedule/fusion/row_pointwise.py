@@ -31,7 +31,10 @@ class RowPointwise(FusionRule):
         reads = self.groups.reads_from(group, site.reads)
         assert group.space is not None
         is_computed = not any(read.in_memory for read in reads)
-        return is_computed and group.space.role_of(self.program, site.shape, reads) is not None
+        if not is_computed or group.space.role_of(self.program, site.shape, reads) is None:
+            return False
+        others = [one for one in site.sources if one is not group]
+        return not self.groups.is_delayed(group, others, [site.record])
 
 
 RULE = RowPointwise
