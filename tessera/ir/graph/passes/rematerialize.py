@@ -104,8 +104,14 @@ class _Decision:
         return before + is_kernel
 
     def _is_in_memory(self, value: SSAValue) -> bool:
-        """Whether the forward part writes a value whatever is kept: it is read by ops of another kernel."""
-        return any(_reads_memory(op) or self.depth[op.results[0]] > self.depth[value] for op in _readers(value))
+        """Whether the forward part writes a value whatever is kept: it is read by ops of another kernel.
+
+        Kernels read narrow values and widen them in registers, so that what a widening cast gives is not written.
+        """
+        if _is_widening(value.owner):
+            return any(map(_reads_memory, _readers(value)))
+        readers = _readers(value, through_casts=True)
+        return any(_reads_memory(op) or self.depth[op.results[0]] > self.depth[value] for op in readers)
 
     def _find_late(self) -> set[Operation]:
         """Ops that the backward part alone needs, behind values that it needs earlier: there they are no more work.
@@ -260,13 +266,20 @@ def _root(value: SSAValue) -> SSAValue:
     return value
 
 
-def _readers(value: SSAValue) -> Iterable[SpecOp]:
-    """The ops that read a value, itself or through views, but for residuals."""
+def _is_widening(op: Operation | Block) -> bool:
+    """Whether an op is a cast to a wider dtype."""
+    if not isinstance(op, SpecOp) or op.spec.short_name != "cast":
+        return False
+    return tensor_value(op.results[0]).dtype.bits > tensor_value(op.operands[0]).dtype.bits
+
+
+def _readers(value: SSAValue, *, through_casts: bool = False) -> Iterable[SpecOp]:
+    """The ops that read a value, itself, through views or also through widening casts, but for residuals."""
     for use in value.uses:
         op = use.operation
         assert isinstance(op, SpecOp)
-        if op.spec.moves_elements:
-            yield from _readers(op.results[0])
+        if op.spec.moves_elements or (through_casts and _is_widening(op)):
+            yield from _readers(op.results[0], through_casts=through_casts)
         elif not isinstance(op, SavedValueOp):
             yield op
 
@@ -278,8 +291,18 @@ def _reads_memory(op: SpecOp) -> bool:
 
 def _is_written_late(value: SSAValue) -> bool:
     """Whether the backward part would have to write a value: an op there reads it from memory."""
-    late = [use.operation.results[0] for use in value.uses if isinstance(use.operation, SavedValueOp)]
-    return any(_reads_memory(op) for one in late for op in _readers(one))
+    return any(map(_reads_memory, _late_readers(value)))
+
+
+def _late_readers(value: SSAValue) -> Iterable[SpecOp]:
+    """The ops of the backward part that read a value, itself or through views."""
+    for use in value.uses:
+        op = use.operation
+        assert isinstance(op, SpecOp)
+        if isinstance(op, SavedValueOp):
+            yield from _readers(op.results[0])
+        elif op.spec.moves_elements:
+            yield from _late_readers(op.results[0])
 
 
 def _line(value: SSAValue, why: str) -> str:
