@@ -55,7 +55,7 @@ class InlineProducer(FusionRule):
         results = {result for record in records for result in record.results}
         inside = site.group.records
         reads = {read for value in results for number, read in self.readers.get(value, ()) if number not in inside}
-        is_once = group.kind.computes_once or self._is_promised(group)
+        is_once = group.kind.computes_once or self._is_promised(group) or self._is_in_epilogue(site.group, group)
         if is_once and product(site.group.shape) == product(group.shape) and len(reads) == 1:
             return (0,)
         return (sum(getattr(spec_of(record).lower, "flops", 0) for record in records),)
@@ -188,6 +188,16 @@ class InlineProducer(FusionRule):
                     if type.dtype is not f32 or not is_walkable(read.at, type.shape, axes, number == 1):
                         return False
         return True
+
+    def _is_in_epilogue(self, group: Group, reader: Group) -> bool:
+        """Whether the epilogue of a contraction alone reads a group: it computes each of its elements once."""
+        if not reader.kind.takes_epilogue:
+            return False
+        values = [value for number in group.records for value in self.records[number].results]
+        users = {user for value in values for user, _ in self.readers.get(value, ())} - set(group.records)
+        return all(
+            isinstance(spec_of(self.records[user]).lower, Pointwise) and user not in self._operands for user in users
+        )
 
     def _is_promised(self, group: Group) -> bool:
         """Whether a group was promised to be one kernel, with all that it alone reads."""

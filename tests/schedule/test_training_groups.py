@@ -1,0 +1,106 @@
+"""What groups of a training step in mixed precision read and write: no wide copies, no partial weight gradients."""
+
+# Traced functions have no types to give here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tessera as ts
+from tessera.compiler.compile import schedule_tape
+from tessera.compiler.options import Options
+from tessera.ir.base.op import plain
+from tessera.ir.base.text import print_module
+from tessera.ir.graph.passes.rematerialize import KEPT, REMATERIALIZED
+from tessera.ir.schedule.plan import programs_in
+
+OPTIONS = Options.of(backend="cuda", features=("sm_90a",))
+RNG = np.random.default_rng(5)
+
+
+def drawn(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def schedule(function: Any, *arrays: Any, policy: Any = None) -> tuple[str, dict[str, list[str]]]:
+    """The host program of a function on a GPU, and what it says of residuals."""
+    jitted = ts.jit(function) if policy is None else ts.jit(function, policy=policy)
+    module = schedule_tape(jitted.trace(*arrays).tape, OPTIONS)
+    (program,) = programs_in(module)
+    found = {name: program.attributes.get(name) for name in (KEPT, REMATERIALIZED)}
+    residuals = {name: list(plain(value)) for name, value in found.items() if value is not None}
+    text = next(part for part in re.split(r"\n(?=  \S)", print_module(module)) if "tsched.module" in part)
+    return text, residuals
+
+
+def kernels_in(text: str) -> list[str]:
+    return re.findall(r"tsched\.call @(\w+)", text)
+
+
+def test_weights_have_one_gradient_for_all_batches() -> None:
+    x, w = drawn(2, 5, 8), drawn(8, 4)
+    graph = ts.jit(ts.grad(lambda w, x: ((x @ w) * (x @ w)).sum())).lower(w, x).graph
+    assert "tensor<[8, 10], f32>, !tgraph.tensor<[10, 4], f32>" in graph
+    assert "[2, 8, 4]" not in graph
+
+
+def test_the_gradient_of_weights_is_rounded_once() -> None:
+    """As if all rows were one batch."""
+    x, w, given = drawn(3, 40, 16), drawn(16, 8), drawn(3, 40, 8)
+
+    def pull(x: Any, w: Any, given: Any) -> Any:
+        out, back = ts.vjp(lambda w: x @ w, w)
+        return back(given.cast(out.dtype))[0]
+
+    run = ts.jit(pull, policy=ts.Training())
+    joined = run(x.reshape(1, 120, 16), w, given.reshape(1, 120, 8))
+    assert np.asarray(run(x, w, given)).tobytes() == np.asarray(joined).tobytes()
+
+
+def test_cross_entropy_and_its_gradient_are_one_pass_over_the_logits() -> None:
+    logits, labels = drawn(4, 8, 512).astype(ml_dtypes.bfloat16), RNG.integers(0, 512, (4, 8))
+
+    def loss(x: Any, labels: Any) -> Any:
+        return ts.ops.cross_entropy(x.cast(ts.f32), labels)
+
+    text, _ = schedule(ts.value_and_grad(loss), logits, labels)
+    assert len(re.findall(r"tsched\.call @\w+\(.*%x\b", text)) == 1
+    made = re.findall(r"tsched\.alloc .*<\[4, 8, 512\], (\w+)>", text)
+    assert made == ["bf16"]  # the gradient, and nothing else
+
+
+def test_narrow_values_are_kept_and_not_their_wide_copies() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        hidden = ts.ops.layernorm(x @ w[0], w[1], w[2])
+        return (hidden @ w[0]).cast(ts.f32).sum()
+
+    x, w = drawn(4, 64, 128), (drawn(128, 128), drawn(128), drawn(128))
+    _, residuals = schedule(ts.grad(loss), w, x, policy=ts.Training())
+    wide = [line for line in residuals[KEPT] if line.split()[0] == "cast"]
+    assert not wide, wide
+
+
+def test_weights_are_rounded_once_also_where_they_are_transposed() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return ts.ops.square((x @ w.T).cast(ts.f32)).sum()
+
+    _, residuals = schedule(ts.grad(loss, (0, 1)), drawn(96, 128), drawn(4, 64, 128), policy=ts.Training())
+    again = [line for line in residuals.get(REMATERIALIZED, ()) if "[96, 128] bf16" in line]
+    assert not again, again
+
+
+def test_the_derivative_of_an_activation_is_computed_in_the_epilogue() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        hidden = ts.ops.gelu(x @ w[0] + w[2], approximate="tanh")
+        return ts.ops.square((hidden @ w[1]).cast(ts.f32)).sum()
+
+    w = (drawn(128, 256), drawn(256, 128), drawn(256))
+    text, _ = schedule(ts.grad(loss), w, drawn(4, 64, 128), policy=ts.Training())
+    names = [name for name in kernels_in(text) if "tanh" in name]
+    assert names
+    assert all(name.startswith("matmul") for name in names), names
