@@ -53,16 +53,16 @@ class State:
     ) -> State:
         """The state that training starts with; `key` is a seed, or a key of `ts.random.key`.
 
-        Parameters are copied, so that the ones given stay usable when a step consumes the state; `copy=False` saves
-        that memory. Raises ArgumentError (T0202) where buffers of modules are among the parameters, or one tensor is
-        there twice, as that of a layer in two fields of a model: an update would make two of it.
+        Parameters and `extra` are copied, so that the ones given stay usable when a step consumes the state;
+        `copy=False` saves that memory. Raises ArgumentError (T0202) where buffers of modules are among the parameters,
+        or one tensor is there twice, as that of a layer in two fields of a model: an update would make two of it.
         """
         _check_buffers(params)
         _check_shared(params)
         held = _own(params, always=copy)
         opt_state = None if optimizer is None else optimizer.init(held)
         made = None if average is None else average.init(held)
-        return own_memory(State(held, opt_state, as_tensor(0, i64), _key_of(key), made, extra))
+        return own_memory(State(held, opt_state, as_tensor(0, i64), _key_of(key), made, _own(extra, always=copy)))
 
     def replace(self, **changes: Any) -> State:
         """The same state with other fields.

@@ -147,6 +147,7 @@ def test_running_means_are_carried_beside_the_parameters() -> None:
 
     step = ts.train.make_step(objective, optimizer, has_aux=True)
     state = ts.train.State.init(params, optimizer, extra=buffers)
+    given = [np.asarray(one).copy() for one in (buffers.mean, buffers.var)]
     expected, rng = model, np.random.default_rng(0)
     for _ in range(3):
         batch = ts.array(rng.standard_normal((16, 3)), ts.f32)
@@ -155,6 +156,8 @@ def test_running_means_are_carried_beside_the_parameters() -> None:
     # The same ops on the same numbers; only how they are fused may differ, in the last bits of f32.
     assert np.allclose(np.asarray(state.extra.mean), np.asarray(expected.mean), rtol=0, atol=8 * 2**-24)
     assert np.allclose(np.asarray(state.extra.var), np.asarray(expected.var), rtol=8 * 2**-24)
+    # Those that were given are still there.
+    assert all(np.array_equal(*pair) for pair in zip((buffers.mean, buffers.var), given, strict=True))
     assert state.params.mean is None
 
 
