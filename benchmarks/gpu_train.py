@@ -169,7 +169,8 @@ def loss_rows(torch: Any, steps: int = STEPS) -> Iterator[Row]:
     """200 steps of GPT-2-small on text by bytes, beside runs of torch with other seeds."""
     model = replace(GPT2, config=replace(GPT2.config, vocabulary=256))
     tokens, step = text_tokens(), make_step()
-    state, batches, ours = make_state(model.config, draw_parameters(model.config)), windows(tokens, model, 0), []
+    state, batches = make_state(model.config, draw_parameters(model.config)), windows(tokens, model, 0)
+    ours = list[float]()
     for _ in range(steps):
         state, metrics = step(state, tuple(ts.cuda.array(one) for one in next(batches)))
         ours.append(float(metrics["loss"]))

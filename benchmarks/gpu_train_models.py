@@ -107,7 +107,7 @@ def build_model(config: ts.nn.GPTConfig, values: Mapping[str, Any]) -> Any:
     """A `ts.nn.GPT` of these parameters."""
 
     def make(prefix: str, kind: Any) -> Any:
-        own = [values.get(f"{prefix}.{name}") for name in ("weight", "bias")]
+        own: list[Any] = [values.get(f"{prefix}.{name}") for name in ("weight", "bias")]
         return kind(own[0]) if kind is ts.nn.Embedding else kind(*own)
 
     def norm(prefix: str) -> Any:
@@ -219,7 +219,7 @@ def torch_model(torch: Any, config: ts.nn.GPTConfig, values: Mapping[str, Any], 
         """The parameters."""
 
         def __init__(self) -> None:
-            super().__init__()
+            torch.nn.Module.__init__(self)
             self.p = torch.nn.ParameterDict()
             for name, value in values.items():
                 is_matrix = value.ndim == 2 and not name.startswith(("tokens", "positions"))

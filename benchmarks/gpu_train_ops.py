@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import tessera as ts
@@ -46,7 +46,11 @@ def backward(causal: bool) -> Callable[..., Any]:
 
 def forward(causal: bool) -> Callable[..., Any]:
     """Attention with its log-sum-exps."""
-    return lambda q, k, v: ts.ops.attention(q, k, v, causal=causal, return_lse=True)
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        return ts.ops.attention(q, k, v, causal=causal, return_lse=True)
+
+    return run
 
 
 def exact_gradients(torch: Any, given: Sequence[Any], causal: bool) -> list[Any]:
@@ -61,7 +65,7 @@ def exact_gradients(torch: Any, given: Sequence[Any], causal: bool) -> list[Any]
 
 
 @contextlib.contextmanager
-def deterministic(torch: Any, is_on: bool) -> Iterator[None]:
+def deterministic(torch: Any, is_on: bool) -> Generator[None]:
     """Within it torch takes kernels whose sums have one order."""
     torch.use_deterministic_algorithms(is_on, warn_only=True)
     try:
@@ -121,10 +125,20 @@ def _pull(function: Callable[..., Any], count: int) -> Callable[..., Any]:
 def _row_functions(torch: Any) -> dict[str, tuple[Callable[..., Any], Callable[..., Any], int]]:
     """Both sides' functions of rows by name, and how many vectors they take beside them."""
     functional = torch.nn.functional
+
+    def layernorm(x: Any, w: Any, b: Any) -> Any:
+        return functional.layer_norm(x, x.shape[-1:], w, b)
+
+    def rmsnorm(x: Any, w: Any) -> Any:
+        return functional.rms_norm(x, x.shape[-1:], w, 1e-5)
+
+    def softmax(x: Any) -> Any:
+        return torch.softmax(x, -1)
+
     return {
-        "layernorm": (ts.ops.layernorm, lambda x, w, b: functional.layer_norm(x, x.shape[-1:], w, b), 2),
-        "rmsnorm": (ts.ops.rmsnorm, lambda x, w: functional.rms_norm(x, x.shape[-1:], w, 1e-5), 1),
-        "softmax": (ts.ops.softmax, lambda x: torch.softmax(x, -1), 0),
+        "layernorm": (ts.ops.layernorm, layernorm, 2),
+        "rmsnorm": (ts.ops.rmsnorm, rmsnorm, 1),
+        "softmax": (ts.ops.softmax, softmax, 0),
     }
 
 

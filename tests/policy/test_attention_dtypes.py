@@ -2,6 +2,7 @@
 
 # Traced functions have no types to give here.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
 import re

@@ -29,7 +29,7 @@ def drawn(*shape: int) -> Any:
 
 def schedule(function: Any, *arrays: Any, policy: Any = None) -> tuple[str, dict[str, list[str]]]:
     """The host program of a function on a GPU, and what it says of residuals."""
-    jitted = ts.jit(function) if policy is None else ts.jit(function, policy=policy)
+    jitted: Any = ts.jit(function) if policy is None else ts.jit(function, policy=policy)
     module = schedule_tape(jitted.trace(*arrays).tape, OPTIONS)
     (program,) = programs_in(module)
     found = {name: program.attributes.get(name) for name in (KEPT, REMATERIALIZED)}
