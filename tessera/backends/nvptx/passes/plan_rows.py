@@ -9,7 +9,7 @@ from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.text import WARP, shared_symbol
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.limits import MOST_ROW_WARPS
-from tessera.ir.tile.typed_ops import KernelOp
+from tessera.ir.tile.typed_ops import ElementwiseOp, KernelOp, SelectOp
 
 # What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
 # widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
@@ -18,6 +18,11 @@ IN_REGISTERS = 144
 """Elements of a row that one thread keeps in registers, of 255: more spill once temporaries are beside them."""
 MOST_LEAVES = 4
 """Leaves of a row that a warp keeps in registers: 128 elements a thread."""
+LIGHT_LEAVES, LIGHT = 2, 48
+"""Leaves that a warp keeps in registers whatever is computed of them, and ops of a kernel up to which it keeps more.
+
+Cross entropy of 50304 classes with its gradient, of 4 leaves to a warp, spills 1756 bytes of each thread; softmax none.
+"""
 
 
 class PlanRows(Pass):
@@ -48,7 +53,9 @@ class PlanRows(Pass):
 def plan_leaves(kernel: KernelOp, leaves: int) -> None:
     """Decide for rows that are divided by leaves: as many warps as leaves, or each several of them."""
     each = -(-leaves // MOST_ROW_WARPS)
-    if each <= MOST_LEAVES and row_plan.THREADS.of(kernel) == WARP and leaves > 1:
+    computed = sum(isinstance(op, ElementwiseOp | SelectOp) for op in kernel.walk())
+    most = MOST_LEAVES if computed <= LIGHT else LIGHT_LEAVES
+    if each <= most and row_plan.THREADS.of(kernel) == WARP and leaves > 1:
         row_plan.WARPS_PER_ROW.write(kernel, -(-leaves // each))
         row_plan.LEAVES.write(kernel, each)
         row_plan.ROWS.write(kernel, row_plan.REGISTERS)
