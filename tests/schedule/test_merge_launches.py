@@ -128,3 +128,25 @@ def test_compiled_launches_have_the_bits_of_single_ones() -> None:
         new = np.float32(0.9) * m + g
         assert np.asarray(found[1][number]).tobytes() == new.tobytes()
         assert np.asarray(found[0][number]).tobytes() == (p - np.float32(0.1) * new).tobytes()
+
+
+def test_a_launch_in_a_loop_takes_what_it_carries_and_gives_the_next() -> None:
+    """One map reads in an iteration what another makes the next of: those are two buffers, whichever is which."""
+
+    def swap(a: Any, b: Any) -> Any:
+        def step(_: Any, state: Any) -> Any:
+            def inner(_: Any, state: Any) -> Any:
+                return state[1] * 0.5 + b, state[0] * 0.5 + a
+
+            a, b = state
+            return ts.fori_loop(0, 2, inner, (b * 0.5 + 1.0, a * 0.5 + 1.0))
+
+        return ts.fori_loop(0, 3, step, (a, b))
+
+    rng = np.random.default_rng(0)
+    given = [np.asarray(rng.normal(size=(6, 5)), np.float32) for _ in range(2)]
+    compiled = ts.jit(swap)
+    found = compiled(*given)
+    assert str(compiled.lower().schedule).count("launch = ") >= 4
+    for one, other in zip(found, ts.jit(swap, backend="reference")(*given), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))

@@ -218,7 +218,8 @@ def _check_in_place(program: tsched.ModuleOp) -> None:
 
 def _check_launches(program: tsched.ModuleOp) -> None:
     """Fail where groups, or calls, of one launch are of several kernels, or share memory that one of them writes."""
-    memory = Memory(program, _kernels_beside(program))
+    kernels = _kernels_beside(program)
+    turns = [_OneIteration(program, kernels, turn) for turn in (0, 1)]
     seen: set[Operation] = set()
     for op in program.walk():
         if not isinstance(op, tsched.FuseOp | tsched.CallOp) or op.launch < 0 or op in seen:
@@ -228,7 +229,8 @@ def _check_launches(program: tsched.ModuleOp) -> None:
         names = dict.fromkeys(part.kernel if isinstance(part, tsched.CallOp) else part.body for part in parts)
         if len(names) > 1:
             op.fail(f"launch {op.launch} is of one kernel, got {', '.join(f'`@{name}`' for name in names)}")
-        _check_independent([(part, memory.accesses(part)) for part in parts])
+        for memory in turns:
+            _check_independent([(part, memory.accesses(part)) for part in parts])
 
 
 def _check_independent(parts: Sequence[tuple[tsched.FuseOp | tsched.CallOp, Accesses]]) -> None:
@@ -417,8 +419,11 @@ class Memory:
         # iteration each of them.
         pairs, at = _pairs(op), value.index - len(_index(op))
         if 0 <= at < len(pairs):
-            return self._all_ranges(_both(pairs, at))
+            return self._carried(pairs, at)
         return self.ranges(op.operands[2 * len(_index(op)) + value.index])
+
+    def _carried(self, pairs: Sequence[SSAValue], at: int) -> tuple[ByteRange, ...]:
+        return self._all_ranges(_both(pairs, at))
 
     def _all_ranges(self, values: Iterable[SSAValue]) -> tuple[ByteRange, ...]:
         return tuple(dict.fromkeys(one for value in values for one in self.ranges(value)))
@@ -466,6 +471,20 @@ class Memory:
                 kernel = self._kernels.get(inner.kernel)
                 found += [] if kernel is None else [(declared_effects(kernel) or Effects()).without(["memory"])]
         return Effects().join(*found)
+
+
+class _OneIteration(Memory):
+    """Where values are in every second iteration of a loop: what it carries in one buffer, and its next in the other.
+
+    What runs at one time is in one iteration, in which neither is where the other is.
+    """
+
+    def __init__(self, program: SpecOp, kernels: Mapping[str, SpecOp], turn: int) -> None:
+        super().__init__(program, kernels)
+        self._turn = turn
+
+    def _carried(self, pairs: Sequence[SSAValue], at: int) -> tuple[ByteRange, ...]:
+        return self.ranges(pairs[(at + self._turn * (len(pairs) // 2)) % len(pairs)])
 
 
 def _index(op: tsched.WhileOp | tsched.ForOp) -> Sequence[SSAValue]:
