@@ -7,7 +7,7 @@ asked of the constraint prover, and "unknown" counts as yes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -216,25 +216,58 @@ def _check_in_place(program: tsched.ModuleOp) -> None:
             _check_returned(op, program, donated)
 
 
-def _check_launches(program: tsched.ModuleOp) -> None:
-    """Fail where groups, or calls, of one launch are of several kernels, or share memory that one of them writes."""
-    kernels = _kernels_beside(program)
-    turns = [_OneIteration(program, kernels, turn) for turn in (0, 1)]
+Part = tsched.FuseOp | tsched.CallOp
+
+
+def _launches_in(program: tsched.ModuleOp) -> Iterable[list[Part]]:
+    """The groups, or calls, of each launch of several."""
     seen: set[Operation] = set()
     for op in program.walk():
-        if not isinstance(op, tsched.FuseOp | tsched.CallOp) or op.launch < 0 or op in seen:
-            continue
-        parts = [part for part in launch_of(op) if isinstance(part, tsched.FuseOp | tsched.CallOp)]
-        seen.update(parts)
+        if isinstance(op, Part) and op.launch >= 0 and op not in seen:
+            parts = [part for part in launch_of(op) if isinstance(part, Part)]
+            seen.update(parts)
+            yield parts
+
+
+def _check_launches(program: tsched.ModuleOp) -> None:
+    """Fail where groups, or calls, of one launch are of several kernels, or share memory that one of them writes."""
+    find = _finder_of_shared(program)
+    for parts in _launches_in(program):
+        first = parts[0]
         names = dict.fromkeys(part.kernel if isinstance(part, tsched.CallOp) else part.body for part in parts)
         if len(names) > 1:
-            op.fail(f"launch {op.launch} is of one kernel, got {', '.join(f'`@{name}`' for name in names)}")
-        for memory in turns:
-            _check_independent([(part, memory.accesses(part)) for part in parts])
+            first.fail(f"launch {first.launch} is of one kernel, got {', '.join(f'`@{name}`' for name in names)}")
+        shared = find(parts)
+        if shared is not None:
+            shared[0].fail(
+                f"parts of launch {first.launch} run beside each other, and both touch {shared[1]}",
+                "give them launches of their own",
+            )
 
 
-def _check_independent(parts: Sequence[tuple[tsched.FuseOp | tsched.CallOp, Accesses]]) -> None:
-    """Fail at a part of a launch that touches what another one writes."""
+def separate_launches(program: tsched.ModuleOp) -> None:
+    """Take launches apart whose parts nobody can prove to be apart in memory, as where offsets are symbolic."""
+    find = _finder_of_shared(program)
+    for parts in list(_launches_in(program)):
+        if find(parts) is not None:
+            for part in parts:
+                part.launch = -1
+
+
+def _finder_of_shared(program: tsched.ModuleOp) -> Callable[[Sequence[Part]], tuple[Part, ByteRange] | None]:
+    """A function that finds a part of a launch, and what of it another one writes."""
+    kernels = _kernels_beside(program)
+    iterations = [_OneIteration(program, kernels, number) for number in (0, 1)]
+
+    def find(parts: Sequence[Part]) -> tuple[Part, ByteRange] | None:
+        tried = (_find_shared([(part, memory.accesses(part)) for part in parts]) for memory in iterations)
+        return next((found for found in tried if found is not None), None)
+
+    return find
+
+
+def _find_shared(parts: Sequence[tuple[Part, Accesses]]) -> tuple[Part, ByteRange] | None:
+    """A part of a launch that may touch what another one writes, and what that is."""
     near: dict[str, list[tuple[int, ByteRange]]] = {}
     for number, (_, touched) in enumerate(parts):
         for one in touched.writes:
@@ -243,10 +276,8 @@ def _check_independent(parts: Sequence[tuple[tsched.FuseOp | tsched.CallOp, Acce
         for one in dict.fromkeys((*touched.reads, *touched.writes)):
             for other, written in near.get(one.family, ()):
                 if other != number and one.may_overlap(written):
-                    part.fail(
-                        f"parts of launch {part.launch} run beside each other, and both touch {written}",
-                        "give them launches of their own",
-                    )
+                    return part, written
+    return None
 
 
 def _check_numbers(op: tsched.FuseOp) -> None:
@@ -419,10 +450,10 @@ class Memory:
         # iteration each of them.
         pairs, at = _pairs(op), value.index - len(_index(op))
         if 0 <= at < len(pairs):
-            return self._carried(pairs, at)
+            return self._find_carried(pairs, at)
         return self.ranges(op.operands[2 * len(_index(op)) + value.index])
 
-    def _carried(self, pairs: Sequence[SSAValue], at: int) -> tuple[ByteRange, ...]:
+    def _find_carried(self, pairs: Sequence[SSAValue], at: int) -> tuple[ByteRange, ...]:
         return self._all_ranges(_both(pairs, at))
 
     def _all_ranges(self, values: Iterable[SSAValue]) -> tuple[ByteRange, ...]:
@@ -479,12 +510,12 @@ class _OneIteration(Memory):
     What runs at one time is in one iteration, in which neither is where the other is.
     """
 
-    def __init__(self, program: SpecOp, kernels: Mapping[str, SpecOp], turn: int) -> None:
+    def __init__(self, program: SpecOp, kernels: Mapping[str, SpecOp], parity: int) -> None:
         super().__init__(program, kernels)
-        self._turn = turn
+        self._parity = parity
 
-    def _carried(self, pairs: Sequence[SSAValue], at: int) -> tuple[ByteRange, ...]:
-        return self.ranges(pairs[(at + self._turn * (len(pairs) // 2)) % len(pairs)])
+    def _find_carried(self, pairs: Sequence[SSAValue], at: int) -> tuple[ByteRange, ...]:
+        return self.ranges(pairs[(at + self._parity * (len(pairs) // 2)) % len(pairs)])
 
 
 def _index(op: tsched.WhileOp | tsched.ForOp) -> Sequence[SSAValue]:

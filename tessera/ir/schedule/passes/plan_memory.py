@@ -8,7 +8,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.host_program.accesses import refuse_unplaced
+from tessera.ir.schedule.host_program.accesses import refuse_unplaced, separate_launches
 from tessera.ir.schedule.host_program.memory import Lifetime, lay_out
 from tessera.ir.schedule.plan import programs_in
 from tessera.ir.schedule.typed_ops import AllocOp, FreeOp, ModuleOp
@@ -19,7 +19,8 @@ class PlanMemory(Pass):
 
     Before: `%a = tsched.alloc`. After: `%a = tsched.alloc {offset = 4*B}` in a `tsched.module` with `workspace`.
     Buffers whose lifetimes are disjoint may share bytes. A buffer allocated in a loop lives for one iteration. Those in
-    host memory have offsets in bytes of their own, of which the program says how many it `offloaded`.
+    host memory have offsets in bytes of their own, of which the program says how many it `offloaded`. Launches of
+    several calls are taken apart where symbolic offsets leave open whether one writes what another touches.
     """
 
     def run(self, module: builtin.ModuleOp) -> None:
@@ -40,6 +41,7 @@ def plan_memory(program: ModuleOp) -> None:
             program.workspace = layout.total
         elif chosen:
             program.offloaded = layout.total
+    separate_launches(program)
 
 
 def lifetimes_in(program: SpecOp) -> tuple[list[AllocOp], list[Lifetime]]:
