@@ -78,6 +78,7 @@ PROPERTIES = {
     "schedule-deduplicate": PLAN,
     "schedule-emit-tiles": PLAN,
     "schedule-form-groups": PLAN,
+    "schedule-merge-launches": "tests/schedule/test_merge_launches.py::test_meaning_is_kept",
     "schedule-overlap-collectives": (
         "tests/schedule/test_overlap.py::test_overlapping_keeps_every_bit_and_the_order_of_starts"
     ),

@@ -83,12 +83,12 @@ tgraph.func @row(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32> at
 // wait in scratch. Inside the strip and in whole leaves nothing is guarded; the last columns and the last leaf are.
 // TILE-LABEL: tsched.module @column(
 // TILE:         tsched.tile %{{.*}} candidates = [64, 32, 128, 16, 8] chosen = 64 {source = "default", knob = "row.columns"}
-// TILE:         ttile.scratch {{.*}} !ttile.buffer<[32, 72], f32>
+// TILE:         ttile.scratch {{.*}} !ttile.buffer<[256, 72], f32>
 // TILE:         ttile.for %{{.*}}, %{{.*}} {step = 1024}
 // TILE:           ttile.for %{{.*}}, %{{.*}} {step = 1}
 // TILE:             ttile.for %{{.*}}, %{{.*}} {step = 8}
 // TILE:               ttile.elementwise %{{.*}} {fn = "add"}
-// TILE:           ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[32, 8], f32>) -> !ttile.tile<[8], f32>
+// TILE:           ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[8, 8], f32>) -> !ttile.tile<[8], f32>
 // TILE:         ttile.tree %{{.*}}, %{{.*}} {kind = "sum"}
 
 // CHECK-LABEL: tsched.module @column(
@@ -98,7 +98,7 @@ tgraph.func @row(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32> at
 // CHECK:               ttarget.load %{{.*}} {coords = ["_p0", "_r"], axes = ["_r", "_p0"], offset = C*_r + _p0, pattern = "contiguous", align = 4} :
 // CHECK:             ttarget.tail %{{.*}}, %{{.*}} {step = 8}
 // CHECK:               ttarget.load %{{.*}}, pattern = "contiguous", align = 4, guarded = ["_p0"], bounds = [C]}
-// CHECK:           ttarget.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[32, 8], f32>) -> !ttarget.vector<[8], f32>
+// CHECK:           ttarget.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[8, 8], f32>) -> !ttarget.vector<[8], f32>
 // CHECK:         ttarget.loop %{{.*}}, %{{.*}} {step = 1}
 // CHECK:           ttarget.tail %{{.*}}, %{{.*}} {step = 8}
 // CHECK:               ttarget.load %{{.*}}, guarded = ["_r", "_p0"], bounds = [B, C]}
