@@ -202,6 +202,8 @@ class _Run:
             )
 
     def _divergence(self, what: str, *notes: str) -> NumericsError:
+        if self._checkpoints is not None:
+            self._checkpoints.wait()  # the one that is being written counts
         last = None if self._checkpoints is None else self._checkpoints.latest()
         kept = () if last is None else (f"the last checkpoint is of step {last}: the next run continues from it",)
         fix = "train with a smaller learning rate, or clip gradients; `check_finite=False` goes on"
@@ -226,7 +228,6 @@ class _Run:
         if self._checkpoints is None or self._saved == self.taken:
             return
         self._read(0)
-        self._checkpoints.wait()  # so that an error can say which one is the last
         self._check_parameters()
         data = batches.state() if hasattr(batches, "state") and hasattr(batches, "restore") else None
         self._checkpoints.save(self.taken, self.state, {"data": data, "history": self.history.to_json()})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.console import Console
 
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError, NumericsError
+from tessera.train.checkpoint import Snapshot
 from tessera.train.progress import Display, format_bytes, least_seconds
 
 OPTIMIZER = ts.optim.sgd(0.1)
@@ -92,6 +94,24 @@ def test_parameters_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     assert given["checkpoints"].steps() == [1, 2]
     ts.train.fit(step, {"w": ts.ones((2,))}, batches, check_finite=False, **given)
     assert given["checkpoints"].latest() == 3
+
+
+def test_a_divergence_names_the_checkpoint_that_was_still_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_slowly(self: Snapshot, path: str, notes: Any) -> None:
+        time.sleep(0.3)
+        write(self, path, notes)
+
+    write = Snapshot.write
+    monkeypatch.setattr(Snapshot, "write", write_slowly)
+    losses = iter([0.5, 0.5, float("nan"), 0.5])
+    with pytest.raises(NumericsError, match="the loss of step 3 is nan") as caught:
+        ts.train.fit(
+            lambda state, _: (state, {"loss": next(losses)}), {"w": ts.ones((2,))}, [ts.ones((2,))] * 4,
+            save_every=2, progress=False, checkpoints=ts.train.Checkpointer(tmp_path),
+        )  # fmt: skip
+    assert "the last checkpoint is of step 2" in str(caught.value)
 
 
 def test_an_interrupt_saves_and_the_next_run_continues(tmp_path: Path) -> None:
