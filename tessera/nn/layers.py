@@ -118,12 +118,14 @@ class Convolution(Module):
         dtype: Any = f32,
     ) -> Self:
         """Weights uniform within one over the root of the inputs of each output, as in PyTorch."""
-        window = (taps,) * cls.dims if isinstance(taps, int) else tuple(taps)
-        check_sizes(cls.__name__, inputs=inputs, outputs=outputs, taps=min(window), groups=groups)
+        window = tuple(taps) if isinstance(taps, Sequence) else (taps,) * cls.dims
         if len(window) != cls.dims:
             raise ArgumentError(
                 f"`{cls.__name__}` takes `taps` along {cls.dims} axes, got {list(window)}", fix="write one integer"
             )
+        check_sizes(cls.__name__, inputs=inputs, outputs=outputs, groups=groups)
+        for size in window:
+            check_sizes(cls.__name__, taps=size)
         if inputs % groups or outputs % groups:
             raise ArgumentError(
                 f"`{cls.__name__}` takes channels in {groups} groups of equal size, got {inputs} inputs and {outputs} "

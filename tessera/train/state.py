@@ -121,7 +121,7 @@ def _check_shared(params: Any) -> None:
     leaves, form = flatten(params)
     seen: dict[int, str] = {}
     for leaf, name in zip(leaves, leaf_names(form), strict=True):
-        first = seen.setdefault(id(leaf), name) if is_tensor(leaf) else name
+        first = seen.setdefault(id(leaf), name) if is_concrete(leaf) else name
         if first != name:
             raise ArgumentError(
                 f"`{first}` and `{name}` are one tensor, of which an update would make two",

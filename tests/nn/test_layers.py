@@ -136,3 +136,7 @@ def test_a_wrong_call_is_refused_with_the_sizes_that_disagree() -> None:
         nn.Linear.init(KEY, 0, 3)
     with pytest.raises(ArgumentError, match=r"`rate` from 0 up to but not 1"):
         nn.Dropout(1.0)
+    wrong: list[tuple[Any, str]] = [([], r"along 2 axes, got \[\]"), ((3, 0), "got 0"), (3.0, r"got 3\.0")]
+    for taps, message in wrong:
+        with pytest.raises(ArgumentError, match=message):
+            nn.Conv2d.init(KEY, 1, 2, taps)

@@ -178,6 +178,9 @@ def test_wrong_calls_say_what_to_write() -> None:
     layer = ts.nn.Linear(ts.ones((3, 3)))
     with pytest.raises(ArgumentError, match=r"`layers\.0\.weight` and `layers\.2\.weight` are one tensor"):
         ts.train.State.init(ts.nn.Sequential.of(layer, ts.ops.abs, layer))
+    array = np.ones(3, np.float32)
+    with pytest.raises(ArgumentError, match="`a` and `b` are one tensor"):
+        ts.train.State.init({"a": array, "b": array})
 
 
 def test_an_evaluation_is_the_mean_over_all_items() -> None:
