@@ -131,7 +131,8 @@ def main(
         state, history = ts.train.fit(step, state, batches, steps=steps, checkpoints=checkpoints, save_every=save_every)
         seconds = time.perf_counter() - start
         held_out = ts.train.evaluate(loss_of, state.params, checked, steps=8)["loss"]
-        print(f"{steps} steps, this run took {seconds:.1f} s with compilation; loss {history['loss'][-1]:.3f}")
+        taken, loss = history.steps[-1], history["loss"][-1]
+        print(f"{taken} steps, this run took {seconds:.1f} s with compilation; loss {loss:.3f}")
         print(f"loss on tokens that were held out: {held_out:.3f} nats per token")
         if profile:
             write_profile(step, state, next(iter(batches)), where, history)
@@ -209,3 +210,5 @@ if __name__ == "__main__":
         main(**given)
     except (ts.TesseraError, OSError) as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, f"{parser.prog}: interrupted; `--resume` continues from the last checkpoint\n")

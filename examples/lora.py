@@ -174,7 +174,7 @@ def main(
     trained, total = (sum(leaf.size for leaf in nn.state_dict(tree).values()) for tree in (adapters, adapted))
     print(f"train {trained:,} of {total:,} parameters ({trained / total:.1%}) on the reference's prose, {steps} steps")
     before = measure(model, prose)
-    kept = {name: np.array(one) for name, one in nn.state_dict(frozen).items()}  # steps consume what they are given
+    kept = {name: np.array(one) for name, one in nn.state_dict(frozen).items()}  # of their own, to compare with
     state = train(adapter_loss, adapters, prose, steps, 1e-2, extra=frozen)
     check_frozen(kept, nn.state_dict(state.extra))
 

@@ -195,6 +195,17 @@ def exit_of(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) ->
     return ended.value.code
 
 
+def test_an_interrupt_of_the_gpt_says_how_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ts.train, "fit", interrupt)
+    assert exit_of("gpt2", ["--folder", str(tmp_path)], monkeypatch) == 130
+    assert capsys.readouterr().err == "gpt2.py: interrupted; `--resume` continues from the last checkpoint\n"
+
+
 def test_a_frozen_weight_that_has_changed_ends_the_fine_tune() -> None:
     lora, ones = importlib.import_module("examples.lora"), np.ones(2, np.float32)
     with pytest.raises(SystemExit, match="weights that were frozen have changed: w"):
