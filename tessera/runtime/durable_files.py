@@ -30,18 +30,20 @@ def _beside(path: str, what: str) -> str:
 def _start_of(process: int) -> str | None:
     """When a process started, as hexadecimal digits, which tell it from a later one of its number; None if it ended.
 
-    In a container the first process of each run has the same number. "0" where the system does not say.
+    In a container the first process of each run has the same number. `_UNKNOWN` where the system does not say, as one
+    that hides processes of other users (`hidepid`).
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read(8)
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return "0" if _is_running(process) else None
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return _UNKNOWN if _is_running(process) else None
     return f"{boot}{int(fields[_START_FIELD]):x}"
 
 
+_UNKNOWN = "0"
 _START_FIELD = 19
 """Of `/proc/PID/stat`, counted from what follows the name of the program: ticks from the start of the machine on."""
 
@@ -161,7 +163,8 @@ def _leftovers(folder: str) -> list[re.Match[str]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = [match for name in names if (match := _LEFTOVER.fullmatch(name)) is not None]
-    return [match for match in found if _start_of(int(match["process"])) != match["start"]]
+    # A process that runs, started nobody says when, may be the one: its work stays.
+    return [match for match in found if _start_of(int(match["process"])) not in (match["start"], _UNKNOWN)]
 
 
 def _is_running(process: int) -> bool:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.diagnostics.codes import FileFormatError, RuntimeArgumentError
+from tessera.runtime import durable_files
 from tessera.runtime.durable_files import make_durable_folder, recover_folder, remove_leftovers, write_flushed
 from tessera.runtime.safetensors import SafetensorsFile, write
 from tessera.runtime.tensor import Tensor
@@ -260,3 +261,19 @@ def _contents(kind: str, target: Path) -> str:
         return {10: "old", 1000: "new"}[len(found)]
     files = {file.name: file.read_bytes() for file in target.iterdir()}
     return {1: "old", 2: "new"}[len(files)] if files in ({"a": b"1"}, {"a": b"2" * 1000, "b": b"2"}) else "damaged"
+
+
+def test_work_of_a_process_stays_where_the_system_hides_when_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", path)
+
+    work = tmp_path / f".new-{os.getppid()}-0123abcd-01234567-one"
+    work.write_bytes(b"1")
+    monkeypatch.setattr(durable_files, "open", refuse, raising=False)
+    remove_leftovers(str(tmp_path))
+    assert work.exists()
+    monkeypatch.undo()
+    remove_leftovers(str(tmp_path))  # now it is seen to have started at another time
+    assert not work.exists()
