@@ -106,7 +106,11 @@ def test_every_example_has_toy_sizes() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TOY.keys() - {"demo"}))  # tests/test_demo.py runs that one, and looks at it
-def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_example_runs(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `tessera inspect` loads no more of a module than it shows, and leaves that behind.
+    monkeypatch.delitem(sys.modules, f"examples.{name}", raising=False)
     paths = {"folder": str, "base": make_base}
     sizes = {key: paths[key](tmp_path) if key in paths else value for key, value in TOY[name].items()}
     found = importlib.import_module(f"examples.{name}").main(**sizes)

@@ -165,31 +165,35 @@ tgraph.func @log_softmax(%x0: !tgraph.tensor<[N4, N16], f32>) -> !tgraph.tensor<
 // -----
 // Minus the log of softmax at each row's label; labels outside the classes (padding) count for nothing.
 // CHECK-LABEL: tgraph.func @cross_entropy(
-// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.iota {shape = [N11], axis = 0, dtype = i64} : {{.*}} -> !tgraph.tensor<[N11], i64>
-// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = tgraph.reshape %x1 {shape = [N7, 1]}
-// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = tgraph.eq %[[V0]], %[[V1]]
-// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = tgraph.full {value = 0.0, shape = [], dtype = f32} : {{.*}} -> !tgraph.tensor<[], f32>
-// CHECK-NEXT:  %[[V4:[a-z0-9]+]] = tgraph.full {value = 1.0, shape = [], dtype = f32} : {{.*}} -> !tgraph.tensor<[], f32>
-// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = tgraph.max %x0 {axes = [1], keepdims = true, identity = true}
-// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = tgraph.full {value = -3.4028234663852886e+38, shape = [], dtype = f32} : {{.*}} -> !tgraph.tensor<[], f32>
-// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = tgraph.maximum %[[V5]], %[[V6]]
-// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = tgraph.sub %x0, %[[V7]]
-// CHECK-NEXT:  %[[V9:[a-z0-9]+]] = tgraph.exp %[[V8]]
-// CHECK-NEXT:  %[[V10:[a-z0-9]+]] = tgraph.sum %[[V9]] {axes = [1], keepdims = true}
-// CHECK-NEXT:  %[[V11:[a-z0-9]+]] = tgraph.where %[[V2]], %[[V8]], %[[V3]]
-// CHECK-NEXT:  %[[V12:[a-z0-9]+]] = tgraph.sum %[[V11]] {axes = [1]}
-// CHECK-NEXT:  %[[V13:[a-z0-9]+]] = tgraph.any %[[V2]] {axes = [1]}
-// CHECK-NEXT:  %[[V14:[a-z0-9]+]] = tgraph.reshape %[[V10]] {shape = [N7]}
-// CHECK-NEXT:  %[[V15:[a-z0-9]+]] = tgraph.log %[[V14]]
-// CHECK-NEXT:  %[[V16:[a-z0-9]+]] = tgraph.sub %[[V15]], %[[V12]]
-// CHECK-NEXT:  %[[V17:[a-z0-9]+]] = tgraph.where %[[V13]], %[[V16]], %[[V3]]
-// CHECK-NEXT:  %[[V18:[a-z0-9]+]] = tgraph.sum %[[V17]] {axes = [0]}
-// CHECK-NEXT:  %[[V19:[a-z0-9]+]] = tgraph.where %[[V13]], %[[V4]], %[[V3]]
-// CHECK-NEXT:  %[[V20:[a-z0-9]+]] = tgraph.sum %[[V19]] {axes = [0]}
-// CHECK-NEXT:  %[[V21:[a-z0-9]+]] = tgraph.full {value = 1.0, shape = [], dtype = f32} : {{.*}} -> !tgraph.tensor<[], f32>
-// CHECK-NEXT:  %[[V22:[a-z0-9]+]] = tgraph.maximum %[[V20]], %[[V21]]
-// CHECK-NEXT:  %[[V23:[a-z0-9]+]] = tgraph.div %[[V18]], %[[V22]]
-// CHECK-NEXT:  tgraph.return %[[V23]]
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.dim_size {dims = [N11]} : {{.*}} -> !tgraph.tensor<[], i64>
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = tgraph.lt %x1, %[[V0]]
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = tgraph.full {value = 0.0, shape = [], dtype = i64} : {{.*}} -> !tgraph.tensor<[], i64>
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = tgraph.ge %x1, %[[V2]]
+// CHECK-NEXT:  %[[V4:[a-z0-9]+]] = tgraph.logical_and %[[V1]], %[[V3]]
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = tgraph.iota {shape = [N11], axis = 0, dtype = i64} : {{.*}} -> !tgraph.tensor<[N11], i64>
+// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = tgraph.reshape %x1 {shape = [N7, 1]}
+// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = tgraph.eq %[[V5]], %[[V6]]
+// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = tgraph.full {value = 0.0, shape = [], dtype = f32} : {{.*}} -> !tgraph.tensor<[], f32>
+// CHECK-NEXT:  %[[V9:[a-z0-9]+]] = tgraph.full {value = 1.0, shape = [], dtype = f32} : {{.*}} -> !tgraph.tensor<[], f32>
+// CHECK-NEXT:  %[[V10:[a-z0-9]+]] = tgraph.max %x0 {axes = [1], keepdims = true, identity = true}
+// CHECK-NEXT:  %[[V11:[a-z0-9]+]] = tgraph.full {value = -3.4028234663852886e+38, shape = [], dtype = f32} : {{.*}} -> !tgraph.tensor<[], f32>
+// CHECK-NEXT:  %[[V12:[a-z0-9]+]] = tgraph.maximum %[[V10]], %[[V11]]
+// CHECK-NEXT:  %[[V13:[a-z0-9]+]] = tgraph.sub %x0, %[[V12]]
+// CHECK-NEXT:  %[[V14:[a-z0-9]+]] = tgraph.exp %[[V13]]
+// CHECK-NEXT:  %[[V15:[a-z0-9]+]] = tgraph.sum %[[V14]] {axes = [1], keepdims = true}
+// CHECK-NEXT:  %[[V16:[a-z0-9]+]] = tgraph.where %[[V7]], %[[V13]], %[[V8]]
+// CHECK-NEXT:  %[[V17:[a-z0-9]+]] = tgraph.sum %[[V16]] {axes = [1]}
+// CHECK-NEXT:  %[[V18:[a-z0-9]+]] = tgraph.reshape %[[V15]] {shape = [N7]}
+// CHECK-NEXT:  %[[V19:[a-z0-9]+]] = tgraph.log %[[V18]]
+// CHECK-NEXT:  %[[V20:[a-z0-9]+]] = tgraph.sub %[[V19]], %[[V17]]
+// CHECK-NEXT:  %[[V21:[a-z0-9]+]] = tgraph.where %[[V4]], %[[V20]], %[[V8]]
+// CHECK-NEXT:  %[[V22:[a-z0-9]+]] = tgraph.sum %[[V21]] {axes = [0]}
+// CHECK-NEXT:  %[[V23:[a-z0-9]+]] = tgraph.where %[[V4]], %[[V9]], %[[V8]]
+// CHECK-NEXT:  %[[V24:[a-z0-9]+]] = tgraph.sum %[[V23]] {axes = [0]}
+// CHECK-NEXT:  %[[V25:[a-z0-9]+]] = tgraph.full {value = 1.0, shape = [], dtype = f32} : {{.*}} -> !tgraph.tensor<[], f32>
+// CHECK-NEXT:  %[[V26:[a-z0-9]+]] = tgraph.maximum %[[V24]], %[[V25]]
+// CHECK-NEXT:  %[[V27:[a-z0-9]+]] = tgraph.div %[[V22]], %[[V26]]
+// CHECK-NEXT:  tgraph.return %[[V27]]
 tgraph.func @cross_entropy(%x0: !tgraph.tensor<[N7, N11], f32>, %x1: !tgraph.tensor<[N7], i64>) -> !tgraph.tensor<[], f32> attributes {names = ["x0", "x1"]} {
   %0 = tgraph.cross_entropy %x0, %x1 : (!tgraph.tensor<[N7, N11], f32>, !tgraph.tensor<[N7], i64>) -> !tgraph.tensor<[], f32>
   tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
