@@ -30,7 +30,8 @@ import numpy as np
 import tessera as ts
 from benchmarks.gpu_gemm import timed
 from benchmarks.gpu_record import chosen, need_gpu, need_torch, options, write
-from benchmarks.gpu_train_models import (
+from benchmarks.gpu_train_ops import ATTENTION, adamw_row, attention_row, norm_row
+from benchmarks.training_models import (
     GPT2,
     LLAMA,
     Model,
@@ -40,7 +41,6 @@ from benchmarks.gpu_train_models import (
     make_step,
     torch_model,
 )
-from benchmarks.gpu_train_ops import ATTENTION, adamw_row, attention_row, norm_row
 
 STEPS, WINDOW, SEEDS = 200, 20, 5
 """Steps of a comparison of losses, how many of them are one mean, and how many runs of torch there are."""

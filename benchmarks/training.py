@@ -35,11 +35,12 @@ def first_losses(trainer: Trainer) -> list[float]:
     return [float(np.asarray(trainer())) for _ in range(CHECKED)]
 
 
-def check_losses(name: str, found: list[float], wanted: list[float]) -> None:
-    """Raise ArithmeticError where losses differ by more than rounding: f32 through some ten layers, and AdamW."""
+def check_losses(name: str, found: list[float], wanted: list[float]) -> float:
+    """How far losses differ; ArithmeticError if by more than rounding: f32 through some ten layers, and AdamW."""
     error = max(abs(one - other) for one, other in zip(found, wanted, strict=True))
     if not error <= 2e-3 * max(map(abs, wanted)):
         raise ArithmeticError(f"{name} has the losses {found}, and tessera {wanted}")
+    return error
 
 
 def measure_task(task: Task, plan: Plan, console: Console) -> Row:
@@ -55,9 +56,8 @@ def measure_task(task: Task, plan: Plan, console: Console) -> Row:
             continue
         losses = first_losses(trainer)
         wanted = wanted or losses
-        check_losses(name, losses, wanted)
-        row.errors[name] = max(abs(one - other) for one, other in zip(losses, wanted, strict=True))
-        contender = Contender(name, lambda work, arrays: lambda: None, is_ours=name == "tessera")
+        row.errors[name] = check_losses(name, losses, wanted)
+        contender = Contender(name, lambda work, arrays, trainer=trainer: trainer, is_ours=name == "tessera")
         first = time_calls(trainer, 1, use_cpu_time=False)
         entries.append(Entry(contender, trainer, max(1, round(5e-3 / first)), first))
     take_turns(entries, plan, row)

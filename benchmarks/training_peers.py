@@ -16,7 +16,7 @@ import numpy as np
 
 import tessera as ts
 from benchmarks.contenders.contender import NotOfferedError
-from benchmarks.gpu_train_models import (
+from benchmarks.training_models import (
     BETAS,
     DECAY,
     EPS,

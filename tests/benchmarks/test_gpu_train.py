@@ -15,7 +15,8 @@ import pytest
 
 import tessera as ts
 from benchmarks import gpu_train
-from benchmarks.gpu_train_models import (
+from benchmarks.gpu_train_ops import backward, exact_gradients, forward
+from benchmarks.training_models import (
     GPT2,
     LLAMA,
     Model,
@@ -27,7 +28,6 @@ from benchmarks.gpu_train_models import (
     parameter_shapes,
     torch_model,
 )
-from benchmarks.gpu_train_ops import backward, exact_gradients, forward
 from tessera.frontend.pytree import flatten
 from tessera.types.policy import Policy
 
