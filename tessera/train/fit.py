@@ -96,7 +96,7 @@ def fit(
     Metrics are read one step late, so that a GPU never waits. The bar shows the loss, tokens (or items) per second, the
     share of the machine's peak where it is known, and memory.
 
-    Raises: NumericsError (T0708) where the loss is not finite, or parameters are not that are to be saved, unless
+    Raises: NumericsError (T0708) where the loss, or a parameter that is to be saved, is not finite, unless
     `check_finite=False`. Such a state is never saved: the last checkpoint is one to continue from.
 
     >>> optimizer = ts.optim.sgd(0.1)
