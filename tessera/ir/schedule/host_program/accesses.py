@@ -379,6 +379,43 @@ class ByteRange:
         return f"{self.memory}[{self.start}, {self.end})" if is_part else self.memory
 
 
+def overlaps_among(ranges: Iterable[ByteRange]) -> dict[ByteRange, list[ByteRange]]:
+    """For each of some ranges those that may share a byte with it, itself included.
+
+    Ranges of known bytes are swept in the order in which they begin, which takes time for pairs that overlap alone;
+    the few of symbolic bytes are compared with all others of their memory.
+    """
+    families: dict[str, list[ByteRange]] = {}
+    found: dict[ByteRange, list[ByteRange]] = {}
+    for one in dict.fromkeys(ranges):
+        found[one] = [one]
+        families.setdefault(one.family, []).append(one)
+    for family, members in families.items():
+        # Arguments are memories of their own, any two of which may be one.
+        is_one = family != ARGUMENT
+        known = [one for one in members if is_one and one.start.is_static and one.bytes.is_static]
+        _sweep(known, found)
+        others = list(known)
+        for one in (one for one in members if not is_one or not one.start.is_static or not one.bytes.is_static):
+            for other in (other for other in others if one.may_overlap(other)):
+                found[one].append(other)
+                found[other].append(one)
+            others.append(one)
+    return found
+
+
+def _sweep(ranges: Iterable[ByteRange], found: Mapping[ByteRange, list[ByteRange]]) -> None:
+    """Add to what is found the pairs that overlap among ranges of known bytes in one memory."""
+    placed = [(one.start.value or 0, one.end.value or 0, one) for one in ranges]
+    open_ones: list[tuple[int, int, ByteRange]] = []
+    for start, end, one in sorted(placed, key=lambda place: place[:2]):
+        open_ones = [place for place in open_ones if place[1] > start or place[0] == start]
+        for _, _, other in open_ones:
+            found[one].append(other)
+            found[other].append(one)
+        open_ones.append((start, end, one))
+
+
 SCRATCH = ByteRange("scratch", ZERO, Dim.constant(1))
 """Memory behind the workspace that kernels take for themselves while they run."""
 

@@ -8,9 +8,10 @@ be swapped have edges too. Any topological order gives the same bits, which test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from heapq import heappop, heappush
 from random import Random
 
 from xdsl.ir import Block, Operation
@@ -18,7 +19,14 @@ from xdsl.ir import Block, Operation
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import HERE, Span
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.host_program.accesses import HOST_MEMORY, WORKSPACE, Accesses, ByteRange, Memory
+from tessera.ir.schedule.host_program.accesses import (
+    HOST_MEMORY,
+    WORKSPACE,
+    Accesses,
+    ByteRange,
+    Memory,
+    overlaps_among,
+)
 from tessera.ir.schedule.host_program.memory import launch_of
 from tessera.ir.schedule.typed_ops import CallbackOp, CallOp, FuseOp, GuardOp
 from tessera.types.dim import Dim
@@ -74,32 +82,36 @@ class LaunchOrder:
         """For each node all that come before it, as bits; raises ScheduleError (T0401) where edges form a cycle."""
         found: list[int] = [0] * len(self.nodes)
         for number in self._sort():
-            for earlier in self._predecessors(number):
+            for earlier in self.predecessors(number):
                 found[number] |= found[earlier] | 1 << earlier
         return found
 
-    def _predecessors(self, number: int) -> list[int]:
+    def predecessors(self, number: int) -> list[int]:
+        """The nodes that edges lead from to a node."""
         return self._tables()[0][number]
 
     def _tables(self) -> tuple[list[list[int]], list[list[int]]]:
         """The predecessors and the successors of each node."""
         return _tables_of(len(self.nodes), self.edges)
 
-    def _sort(self, choose: Callable[[list[int]], int] = lambda ready: ready.index(min(ready))) -> list[int]:
-        """A topological order; `choose` picks from the nodes that are ready, by default the first in program order."""
+    def _sort(self, random: Random | None = None) -> list[int]:
+        """A topological order: of the nodes that are ready the first in program order, or any of them."""
         predecessors, successors = self._tables()
         missing = [len(one) for one in predecessors]
         ready = [number for number, count in enumerate(missing) if not count]
         found: list[int] = []
         while ready:
-            at = choose(ready)
-            ready[at], ready[-1] = ready[-1], ready[at]
-            number = ready.pop()
+            if random is None:
+                number = heappop(ready)
+            else:
+                at = random.randrange(len(ready))
+                ready[at], ready[-1] = ready[-1], ready[at]
+                number = ready.pop()
             found.append(number)
             for later in successors[number]:
                 missing[later] -= 1
                 if not missing[later]:
-                    ready.append(later)
+                    heappush(ready, later)
         if len(found) < len(self.nodes):
             stuck = [str(node) for node in self.nodes if missing[node.number]]
             raise ScheduleError(
@@ -110,21 +122,25 @@ class LaunchOrder:
 
     def draw(self, random: Random) -> list[int]:
         """Some topological order: at each step any node that is ready."""
-        return self._sort(lambda ready: random.randrange(len(ready)))
+        return self._sort(random)
 
     def launches(self) -> LaunchOrder:
         """The order of launches alone, with numbers of its own and no edge that others imply."""
-        before = self.before()
         numbers = {number: at for at, number in enumerate(n.number for n in self.nodes if n.is_launch)}
-        rank = {number: at for at, number in enumerate(self._sort())}
-        every = sum(1 << number for number in numbers)
+        order = self._sort()
+        # Bits are places in a topological order here, in which the highest of some comes before no other of them.
+        before = [0] * len(order)
+        place = {number: at for at, number in enumerate(order)}
+        for at, number in enumerate(order):
+            for earlier in self.predecessors(number):
+                before[at] |= before[place[earlier]] | 1 << place[earlier]
+        every = sum(1 << place[number] for number in numbers)
         edges: set[tuple[int, int]] = set()
-        for late in numbers:
-            earlier = before[late] & every
+        for late, number in numbers.items():
+            earlier = before[place[late]] & every
             while earlier:
-                # The last of them in a topological order comes before no other of them.
-                last = max(_bits(earlier), key=rank.__getitem__)
-                edges.add((numbers[last], numbers[late]))
+                last = earlier.bit_length() - 1
+                edges.add((numbers[order[last]], number))
                 earlier &= ~(before[last] | 1 << last)
         nodes = tuple(replace(self.nodes[number], number=at, needs=()) for number, at in numbers.items())
         return LaunchOrder(nodes, frozenset(edges))
@@ -163,7 +179,7 @@ class LaunchOrder:
         """For each node the length of the longest path to it; no two nodes of one depth depend on each other."""
         found = [0] * len(self.nodes)
         for number in self._sort():
-            found[number] = max((found[earlier] + 1 for earlier in self._predecessors(number)), default=0)
+            found[number] = max((found[earlier] + 1 for earlier in self.predecessors(number)), default=0)
         return found
 
     def __str__(self) -> str:
@@ -181,7 +197,7 @@ class LaunchOrder:
             return f"workspace at offset #{starts.setdefault(part.start, len(starts))}" if is_long else str(part)
 
         for node in self.nodes:
-            after = self._predecessors(node.number)
+            after = self.predecessors(node.number)
             parts = [f"after {', '.join(map(str, after))}"] if after else []
             read = [part for part in node.reads if part not in node.writes]
             for verb, ranges in (("reads", read), ("writes", node.writes)):
@@ -199,12 +215,6 @@ def _tables_of(count: int, edges: frozenset[tuple[int, int]]) -> tuple[list[list
         successors[first].append(second)
         predecessors[second].append(first)
     return predecessors, successors
-
-
-def _bits(number: int) -> Iterator[int]:
-    while number:
-        yield number.bit_length() - 1
-        number &= ~(1 << number.bit_length() - 1)
 
 
 def _overlap_text(one: ByteRange, other: ByteRange) -> str:
@@ -243,8 +253,8 @@ def order_of(program: SpecOp, kernels: Mapping[str, SpecOp], scratch: Collection
 
 def order_among(nodes: Iterable[Node]) -> LaunchOrder:
     """The order of nodes that are given in program order."""
-    edges = _Edges()
     found = tuple(nodes)
+    edges = _Edges(overlaps_among(one for node in found for one in (*node.reads, *node.writes)))
     for node in found:
         edges.add(node)
     return LaunchOrder(found, frozenset(edges.found))
@@ -300,18 +310,18 @@ def _makers(op: SpecOp) -> Iterator[Operation]:
 class _Edges:
     """Edges in one walk through a block: for each byte range its last writer, and the readers since."""
 
-    def __init__(self) -> None:
+    def __init__(self, overlaps: Mapping[ByteRange, Sequence[ByteRange]]) -> None:
         self.found: set[tuple[int, int]] = set()
         self._writer: dict[ByteRange, int] = {}
         self._readers: dict[ByteRange, list[int]] = {}
-        self._near: dict[ByteRange, list[ByteRange]] = {}
+        self._overlaps = overlaps
         self._effectful: list[Node] = []
 
     def add(self, node: Node) -> None:
         earlier = set(node.needs)
-        earlier |= {self._writer[near] for one in node.reads for near in self._overlapping(one) if near in self._writer}
+        earlier |= {self._writer[near] for one in node.reads for near in self._overlaps[one] if near in self._writer}
         for one in node.writes:
-            for near in self._overlapping(one):
+            for near in self._overlaps[one]:
                 earlier.update(self._readers.get(near, ()))
                 if near in self._writer:
                     earlier.add(self._writer[near])
@@ -323,16 +333,6 @@ class _Edges:
             self._readers.setdefault(one, []).append(node.number)
         for one in node.writes:
             self._writer[one], self._readers[one] = node.number, []
-
-    def _overlapping(self, one: ByteRange) -> list[ByteRange]:
-        """Ranges that were touched so far and may share a byte with one, itself included."""
-        found = self._near.get(one)
-        if found is None:
-            found = [other for other in self._near if one.may_overlap(other)]
-            for other in found:
-                self._near[other].append(one)
-            self._near[one] = found = [*found, one]
-        return found
 
 
 # Launches distributed over concurrent CUDA streams, with as few events between them as keep every edge of their
@@ -460,7 +460,7 @@ def _streams_of(launches: LaunchOrder, count: int) -> list[int]:
     done: list[int] = []
     found: list[int] = []
     for node in launches.nodes:
-        behind = [first for first, second in launches.edges if second == node.number]
+        behind = launches.predecessors(node.number)
         ready = max((done[number] for number in behind), default=0)
         directions = [any(part.memory == HOST_MEMORY for part in parts) for parts in (node.writes, node.reads)]
         if any(directions):
