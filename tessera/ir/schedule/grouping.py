@@ -77,6 +77,8 @@ class Order:
 
     def __init__(self) -> None:
         self.before: list[int] = []
+        self._needed = 0
+        """Groups that others depend on: a change of one that is not among them concerns no other."""
 
     def add(self) -> int:
         self.before.append(0)
@@ -93,22 +95,34 @@ class Order:
                 more |= self.before[other] | 1 << other
         if more & ~self.before[group]:
             self.before[group] |= more
-            bit = 1 << group
-            self.before = [held | self.before[group] if held & bit else held for held in self.before]
+            self._needed |= more
+            self._extend(1 << group, self.before[group])
 
     def may_merge(self, left: int, right: int) -> bool:
         """Whether no third group has to run between the two."""
-        for a, b in ((left, right), (right, left)):
-            between = self.before[b] & ~(1 << a)
-            if any(between >> k & 1 and self.depends(k, a) for k in range(len(self.before))):
-                return False
+        for first, second in ((left, right), (right, left)):
+            if not self.depends(second, first):
+                continue  # and so does nothing that runs before the second
+            between = self.before[second] & ~self.before[first] & ~(1 << first)
+            while between:
+                third = between.bit_length() - 1
+                if self.depends(third, first):
+                    return False
+                between &= ~(1 << third)
         return True
 
     def merge(self, kept: int, gone: int) -> None:
         both = (self.before[kept] | self.before[gone]) & ~(1 << kept | 1 << gone)
         self.before[kept] = self.before[gone] = both
         bits = 1 << kept | 1 << gone
-        self.before = [held | both | bits if held & bits else held for held in self.before]
+        if self._needed & bits:
+            self._needed |= bits
+        self._extend(bits, both | bits)
+
+    def _extend(self, bits: int, more: int) -> None:
+        """Let all that depend on one of some groups depend on more."""
+        if self._needed & bits:
+            self.before = [held | more if held & bits else held for held in self.before]
 
 
 class When(Enum):
@@ -196,8 +210,7 @@ class Groups:
         for group in sorted(self.groups.values(), key=lambda group: -group.first):
             if group.number in self.groups:
                 self._fuse(When.FORMED, Site(group.first, None, group.shape, (), (), group))
-        for value in self._values_in_memory():
-            self._copy(value)
+        self._copy_free_values()
         return Grouping(self.program, tuple(self._in_order()), self.owner, frozenset(self.inlined))
 
     def _place(self, number: int, record: Record) -> None:
@@ -307,25 +320,26 @@ class Groups:
         self.groups[number] = Group(number, kind, shape)
         return self.groups[number]
 
-    def _values_in_memory(self) -> list[int]:
-        """Free values that must be in memory: results of the program, and what is read as a whole tensor."""
-        wanted = list(self.tape.outputs)
+    def _copy_free_values(self) -> None:
+        """Groups for free values that must be in memory: results of the program, and what is read as a whole tensor."""
+        readers: dict[int, list[int]] = {self.program.alias_of(value): [] for value in self.tape.outputs}
         for number in sorted(self.owner):
-            wanted += self.program.memory_operands(self.tape.records[number])
-        roots = dict.fromkeys(self.program.alias_of(value) for value in wanted)
-        return [value for value in roots if value in self.program.free]
+            for operand in self.program.memory_operands(self.tape.records[number]):
+                readers.setdefault(self.program.alias_of(operand), []).append(number)
+        for value, numbers in readers.items():
+            if value in self.program.free:
+                group = self._copy(value)
+                for number in numbers:
+                    self.order.needs(self.owner[number].number, [group.number])
 
-    def _copy(self, value: int) -> None:
+    def _copy(self, value: int) -> Group:
         """A group that writes a free value to memory."""
         type = self.program.type(value)
         group = self._new(kind_for(Pointwise), type.shape)
         group.copies = value
         reads = self.program.trace(value, coordinates(type.rank)) + self.program.waits(self.program.makers[value])
         self.order.needs(group.number, [other.number for other in self.sources(reads)])
-        for number in list(self.owner):
-            operands = self.program.memory_operands(self.tape.records[number])
-            if any(self.program.alias_of(operand) == value for operand in operands):
-                self.order.needs(self.owner[number].number, [group.number])
+        return group
 
     def _in_order(self) -> list[Group]:
         """An order that respects all dependencies: a group has more before it than any that it depends on."""
