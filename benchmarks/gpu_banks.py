@@ -82,11 +82,8 @@ def run() -> None:
     """Launch every case once, and see that it transposes squares."""
     import numpy as np  # noqa: PLC0415 - not wanted where nothing runs
 
-    from tessera.runtime.devices.cuda.driver import (  # noqa: PLC0415
-        Module,
-        driver,
-        machine_code,
-    )
+    from tessera.runtime.devices.cuda.assembler import machine_code  # noqa: PLC0415
+    from tessera.runtime.devices.cuda.driver import Module, driver  # noqa: PLC0415
     from tessera.runtime.devices.cuda.tensor import CudaTensor  # noqa: PLC0415
 
     backend = NvptxBackend()

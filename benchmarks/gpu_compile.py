@@ -20,7 +20,7 @@ from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 
 
 def rows_of(name: str, case: Case, architecture: str) -> list[dict[str, Any]]:

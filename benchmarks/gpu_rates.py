@@ -19,8 +19,9 @@ import numpy as np
 import tessera as ts
 from benchmarks.gpu_record import facts, need_gpu, options, write
 from benchmarks.rates import adopt, curve_of, machine_of
+from tessera.runtime.devices.cuda.assembler import machine_code
 from tessera.runtime.devices.cuda.device import CudaDevice
-from tessera.runtime.devices.cuda.driver import Module, driver, machine_code, synchronize
+from tessera.runtime.devices.cuda.driver import Module, driver, synchronize
 from tessera.runtime.devices.cuda.streams import Event, current_stream
 from tessera.types.rates import Rates
 from tessera.types.rates import rates_of as known_rates

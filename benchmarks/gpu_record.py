@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from benchmarks.environment import ROOT, describe
-from tessera.runtime.devices.cuda.driver import assembler, driver, is_available
+from tessera.runtime.devices.cuda.assembler import assembler
+from tessera.runtime.devices.cuda.driver import driver, is_available
 
 RESULTS = ROOT / "benchmarks" / "results"
 ABSENT = 2

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
 from tessera.ir.target.worker import Generator
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tests.device.cases import OPTIONS, chosen, op_case
 
 ARCHITECTURE = "sm_90a"

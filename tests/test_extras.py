@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler, find_tool
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler, find_tool
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -22,7 +22,7 @@ from tessera.compiler.options import Options
 from tessera.compiler.report import movements_of
 from tessera.diagnostics.codes import ArgumentError
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tests.oracles.nvptx_backend import NvptxBackend
 
 GPU = NvptxBackend()

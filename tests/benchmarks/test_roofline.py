@@ -24,7 +24,7 @@ from benchmarks.roofline_cases import TARGETS, USUAL, Case, cases, cost_of, publ
 from tessera.compiler.compile import compile_tape
 from tessera.ir.graph.ops.attention import causal_mask
 from tessera.ir.graph.samples import sample_dtype
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types.dtype import BY_NAME
 from tessera.types.rates import TABLE, Rates, Work, bound, describe_share, limits, predict, rate_at, read_table, work_in
 from tests.numerics.families import forms_of

@@ -11,7 +11,8 @@ import pytest
 from tessera.backends.nvptx.register_estimate import estimate_registers
 from tessera.backends.nvptx.tensor_cores import MULTIPROCESSORS
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import Module, driver, is_available, machine_code
+from tessera.runtime.devices.cuda.assembler import machine_code
+from tessera.runtime.devices.cuda.driver import Module, driver, is_available
 from tessera.types.machine import Usage, occupancy
 from tests.backends.nvptx.kernels import PROGRAMS, lowered, parts_of
 from tests.backends.nvptx.test_occupancy import ANSWERS

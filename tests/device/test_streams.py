@@ -99,6 +99,10 @@ def test_a_kernel_sees_what_a_kernel_of_another_stream_writes_meanwhile(others: 
     assert module.handle.value
 
 
+LENGTH = 1 << 24
+"""Elements that keep the GPU busy for longer than it takes to launch the next call."""
+
+
 def running(x: Any) -> Any:
     return ts.ops.cumsum(x, axis=1)
 
@@ -109,7 +113,7 @@ def both(first: str, second: str) -> list[Span]:
     given: list[Any] = []
     for name in (first, second):
         with graph.stream(name):
-            given.append(ts.cuda.array(np.ones((4, 1 << 20), np.float32)))
+            given.append(ts.cuda.array(np.ones((4, LENGTH), np.float32)))
             function(given[-1])
     with Timeline() as timeline:
         timeline.cut()
@@ -118,7 +122,7 @@ def both(first: str, second: str) -> list[Span]:
             with graph.stream(name):
                 made.append(function(x))
         found = timeline.cut().kernels
-    assert all(float(one.numpy()[3, -1]) == 1 << 20 for one in made)
+    assert all(float(one.numpy()[3, -1]) == LENGTH for one in made)
     return found
 
 

@@ -16,7 +16,7 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import CodegenError, OverrideError
 from tessera.ir.base.arrays import round_to
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tests.oracles.nvptx_backend import NvptxBackend
 from tests.policy.test_bits import bits_of
 

@@ -19,7 +19,7 @@ from tessera.backends.nvptx.register_estimate import estimate_registers
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import assemble_with_words
+from tessera.runtime.devices.cuda.assembler import assemble_with_words
 from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.test_registers import BAND, parse_registers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.runtime.devices.cuda.driver import assembler
+from tessera.runtime.devices.cuda.assembler import assembler
 from tests.trials.register_estimates import run
 
 

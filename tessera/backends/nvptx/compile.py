@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,10 +39,11 @@ from tessera.ir.base.types import TileAttr
 from tessera.ir.schedule.host_program.accesses import accesses_of
 from tessera.ir.schedule.host_program.memory import launch_of
 from tessera.ir.schedule.typed_ops import CallOp
-from tessera.ir.target.machine_code import CodeTarget, compile_texts
+from tessera.ir.target.machine_code import CodeTarget, begin, compile_texts
 from tessera.ir.target.program import BASELINE_CODE, BASELINE_TEXT, Begin, CompileOptions, LlvmEmitter, interface_of
 from tessera.ir.target.typed_ops import KernelOp
 from tessera.ir.tile.choices import EPILOGUES, ROLES
+from tessera.runtime.devices.cuda import assembler
 from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
 
@@ -123,6 +125,7 @@ class NvptxCode:
 
     def objects(self) -> Sequence[bytes]:
         """The entry as an ELF object, the PTX of each kernel, and all constants one after the other."""
+        begin(self.host, BASELINE_CODE)  # beside the kernels
         ptx = self.backend.emitter.objects(self.texts)
         entry = compile_texts([self.host], BASELINE_CODE)
         return (*entry, *ptx, b"".join(_pad(data) for data in self.entry.constants))
@@ -206,15 +209,12 @@ class NvptxCompilation:
         backend = self.backend
         called = [kernel for kernel in kernels if not kernel.value("variant_of")]
         codes: list[KernelCode] = []
-        for target in targets:
-            codes.append(backend.code(target))
-            if begin is not None:
-                # PTX of this one is made while the next is written.
-                begin(codes[-1].text, backend.code_target)
-        for code in self._many_calls(program, targets):
+        written = (backend.code(target) for target in targets)
+        for code in itertools.chain(written, self._many_calls(program, targets)):
             codes.append(code)
             if begin is not None:
-                begin(code.text, backend.code_target)
+                # PTX of this one is made while the next is written, and is assembled as soon as it is there.
+                begin(code.text, backend.code_target, lambda ptx: assembler.begin(ptx, backend.machine.cpu))
         plan = plan_streams(program, called, codes, self.chooser, backend.machine)
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)

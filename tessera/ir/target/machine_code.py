@@ -129,11 +129,29 @@ _begun: dict[str, Answer] = {}
 os.register_at_fork(after_in_child=_begun.clear)  # a child has no workers to finish them
 
 
-def begin(text: str, target: CodeTarget, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-    """Let a worker start on a text while the caller goes on; `compile_texts` with the same text then waits for it."""
+def begin(
+    text: str, target: CodeTarget, then: Callable[[bytes], None] | None = None, *, timeout: float = DEFAULT_TIMEOUT
+) -> None:
+    """Let a worker start on a text while the caller goes on; `compile_texts` with the same text then waits for it.
+
+    `then` is given the bytes as soon as they are there, in a thread of its own: the next program of the chain.
+    """
     key = target.key(text)
-    if key not in _begun and _find_object(key, _find_store()) is None:
+    if key in _begun:
+        return
+    found = _find_object(key, _find_store())
+    if found is None:
         _begun[key] = _submit(text, target, timeout)
+        if then is not None:
+            _begun[key].add_done_callback(lambda answer: _go_on(answer, then))
+    elif then is not None:
+        then(found)
+
+
+def _go_on(answer: Answer, then: Callable[[bytes], None]) -> None:
+    """What failed is said to whoever asks for the bytes."""
+    if not answer.cancelled() and answer.exception() is None:
+        then(answer.result()[0])
 
 
 def compile_text(text: str, target: CodeTarget, *, timeout: float = DEFAULT_TIMEOUT) -> bytes:

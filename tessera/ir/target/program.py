@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.architectures import host_architecture
@@ -14,14 +14,24 @@ from tessera.runtime.callback import Callback
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
-Begin: TypeAlias = Callable[[str, CodeTarget], None]
-"""Takes a text as soon as it is written, to make its machine code meanwhile."""
+
+class Begin(Protocol):
+    """Takes a text as soon as it is written, to make its machine code meanwhile, and to give it to `then`."""
+
+    def __call__(self, text: str, target: CodeTarget, then: Callable[[bytes], None] | None = None, /) -> None: ...
+
 
 LLVM = "llvm"
 """The language of code that LLVM makes machine code of."""
 BASELINE_TEXT = host_architecture().baseline.text
-BASELINE_CODE = CodeTarget(triple=host_architecture().triple, cpu=BASELINE_TEXT.cpu, features=BASELINE_TEXT.features)
-"""What host programs of devices are compiled for: they compute little, and travel with their kernels to any CPU."""
+BASELINE_CODE = CodeTarget(
+    triple=host_architecture().triple, cpu=BASELINE_TEXT.cpu, features=BASELINE_TEXT.features, opt=0
+)
+"""What host programs of devices are compiled for: they compute little, and travel with their kernels to any CPU.
+
+Nothing is optimized: registers of one long function take LLVM more than linear time, ten seconds for a training step
+of 567 launches that is otherwise made in 0.7, and a launch costs the driver far more than the instructions before it.
+"""
 
 
 class CompileOptions(Protocol):

@@ -17,7 +17,7 @@ from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
 from tessera.ir.graph.ops.attention import attention_with_lse_reference
 from tessera.ir.graph.ops.attention_backward import attention_backward_reference
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tests.backends.nvptx.matrices import BACKEND, kernels_of, text_of
 from tests.oracles.nvptx_simulator import simulate
 

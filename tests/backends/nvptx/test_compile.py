@@ -18,7 +18,7 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import CodegenError, FeatureError, OverrideError
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.pipeline import check_kernels
-from tessera.runtime.devices.cuda.driver import assemble, assemble_with_words, assembler, check_words
+from tessera.runtime.devices.cuda.assembler import assemble, assemble_with_words, assembler, check_words
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.device.cases import OPTIONS, chosen, op_case
 

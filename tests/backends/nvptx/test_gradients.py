@@ -8,7 +8,7 @@ import pytest
 
 from tessera.api.jit import Jit
 from tessera.compiler.compile import compile_tape
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types import dtype as dt
 from tests.device.cases import OPTIONS
 from tests.device.gradients import GRADIENTS, SEEDS, random_gradient

@@ -19,7 +19,7 @@ from tessera.ir.base.passes import parse_pipeline
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tests.backends.nvptx.lines import BLOCKS, KERNELS, dot, shapes
 from tests.backends.nvptx.matrices import BACKEND, arrays_of, causal, full, kernels_of, matrix_of, text_of
 from tests.oracles.nvptx_backend import NvptxBackend

@@ -16,7 +16,7 @@ from tessera.backends.nvptx.text import PARAMETERS, CallTable
 from tessera.compiler.compile import Lowering, compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.runtime.devices.cuda.race_check import race_check
 from tessera.runtime.devices.cuda.tensor import CudaTensor
 from tessera.runtime.timeline import Launch

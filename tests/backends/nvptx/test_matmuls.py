@@ -30,7 +30,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.choices import EPILOGUES
-from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f8e4m3, f32
 from tests.backends.nvptx.matrices import BACKEND, kernels_of, matrix_of, nn, nt, text_of

@@ -20,7 +20,7 @@ from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import GPUS, WGMMA, UnfitError
 from tessera.backends.nvptx.text import KernelCode
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.tile import INF
 from tessera.types.dim import Dim
 from tests.backends.nvptx.matrices import (

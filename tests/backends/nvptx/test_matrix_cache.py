@@ -22,7 +22,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.runtime.devices.cuda.metrics import TensorMaps
 from tessera.runtime.loader import link
 from tests.backends.nvptx.matrices import BACKEND, general_kernels, text_of

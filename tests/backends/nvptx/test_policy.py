@@ -17,7 +17,7 @@ from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.policies import policies_of
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 
 X = np.zeros((64, 64), np.float32)
 BIG = np.zeros((256, 256), ml_dtypes.bfloat16)

@@ -13,7 +13,7 @@ import pytest
 
 from tessera.backends.nvptx.register_estimate import RegisterEstimate, estimate_registers
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tests.backends.nvptx.kernels import PROGRAMS, lowered, parts_of
 from tests.backends.nvptx.matrices import BACKEND, full, matrix_of, nt
 

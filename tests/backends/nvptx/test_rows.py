@@ -30,7 +30,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.typed_ops import KernelOp
-from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.stdlib import efficient_layernorm, stable_softmax
 from tests.oracles.schedule_interpreter import run_program
 

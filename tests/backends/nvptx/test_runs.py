@@ -19,7 +19,7 @@ from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.typed_ops import KernelOp
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 
 OPTIONS = Options.of(backend="cuda", features=("sm_90a",))
 

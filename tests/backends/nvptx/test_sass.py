@@ -16,7 +16,7 @@ from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import assemble, assembler, find_tool
+from tessera.runtime.devices.cuda.assembler import assemble, assembler, find_tool
 
 pytestmark = pytest.mark.skipif(
     find_tool("nvdisasm") is None or not assembler(), reason="there is no nvdisasm, or no ptxas, here"

@@ -14,7 +14,7 @@ from tessera.backends.nvptx.emit_access import split_terms
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tests.backends.nvptx.kernels import parts_of
 from tests.oracles.schedule_interpreter import run_program

@@ -22,7 +22,7 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nt
 from tests.backends.nvptx.test_passes import ORIENTATIONS, hopper, into_f32, product_of

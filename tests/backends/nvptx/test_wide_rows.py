@@ -15,7 +15,7 @@ import tessera as ts
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tests.backends.nvptx.kernels import parts_of
 
 OPTIONS = Options.of(backend="cuda", features=("sm_90a",))

@@ -18,7 +18,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import causal, full, layer, nn, nt, text_of, tn, wide
 

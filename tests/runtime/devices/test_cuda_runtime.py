@@ -14,7 +14,9 @@ from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import dlpack
 from tessera.runtime.cache import Store
-from tessera.runtime.devices.cuda.driver import error_of, is_available, machine_codes
+from tessera.runtime.devices.cuda import assembler
+from tessera.runtime.devices.cuda.assembler import machine_codes
+from tessera.runtime.devices.cuda.driver import error_of, is_available
 from tessera.runtime.devices.cuda.memory import FreeList, Pool, round_size
 from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Plan, Sizes, code_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, form_of
@@ -234,16 +236,45 @@ def test_kernels_of_a_program_are_assembled_side_by_side(tmp_path: Path, monkeyp
     path.write_text(ASSEMBLER)
     path.chmod(0o755)
     monkeypatch.setenv("TESSERA_PTXAS", str(path))
-    monkeypatch.setattr("tessera.runtime.devices.cuda.driver.usable_cpus", lambda: 2)
+    monkeypatch.setattr("tessera.runtime.devices.cuda.assembler.usable_cpus", lambda: 2)
     store, texts = Store(tmp_path / "store"), [b"first", b"\x7fELF is code", b"second", b"first"]
     assert machine_codes(texts, "sm_90a", store) == texts
     assert len(list(tmp_path.glob("assembler.*"))) == 2, "the same text is assembled once, and code not at all"
     assert machine_codes(texts[:1], "sm_90a", store) == texts[:1], "what was made before is found"
 
 
+COUNTING = """#!/bin/sh
+if [ "$1" = "--version" ]; then echo counting; exit 0; fi
+while [ "$1" != "-o" ]; do source=$1; shift; done
+echo one >> "$(dirname "$0")/times"
+cp "$source" "$2"
+"""
+"""Takes a text as it is, and writes down that it did."""
+
+
+def test_a_text_that_was_begun_is_assembled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "assembler"
+    path.write_text(COUNTING)
+    path.chmod(0o755)
+    monkeypatch.setenv("TESSERA_PTXAS", str(path))
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "store"))
+    times = tmp_path / "times"
+    monkeypatch.setattr("tessera.runtime.devices.cuda.assembler.is_available", lambda: False)
+    assembler.begin(b"begun", "sm_90a")
+    assert not times.exists(), "there is no GPU to assemble for"
+    monkeypatch.setattr("tessera.runtime.devices.cuda.assembler.is_available", lambda: True)
+    assembler.begin(b"begun", "sm_90a")
+    assembler.begin(b"begun", "sm_90a")
+    assert machine_codes([b"begun", b"new"], "sm_90a") == [b"begun", b"new"]
+    assert times.read_text().count("one") == 2
+    assembler.begin(b"new", "sm_90a")
+    assert machine_codes([b"new"], "sm_90a") == [b"new"], "it is in the store"
+    assert times.read_text().count("one") == 2
+
+
 def test_machine_code_needs_no_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "tessera.runtime.devices.cuda.driver.assembler", lambda: pytest.fail("there is nothing to assemble")
+        "tessera.runtime.devices.cuda.assembler.assembler", lambda: pytest.fail("there is nothing to assemble")
     )
     assert machine_codes([b"\x7fELF is code"], "sm_90a") == [b"\x7fELF is code"]
     assert machine_codes([], "sm_90a") == []

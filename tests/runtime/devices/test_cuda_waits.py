@@ -20,7 +20,8 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda import metrics as cuda_waits
-from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler, error_of
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.driver import error_of
 from tests.backends.nvptx.matrices import BACKEND, causal, matrix_of, nt
 from tests.backends.nvptx.units import kernel_of, lower_kernel, of
 

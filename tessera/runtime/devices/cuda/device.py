@@ -12,7 +12,8 @@ from typing import Any
 
 from tessera.diagnostics.codes import DeviceError
 from tessera.runtime.devices.cuda import memory
-from tessera.runtime.devices.cuda.driver import Module, driver, machine_code, synchronize
+from tessera.runtime.devices.cuda.assembler import machine_code
+from tessera.runtime.devices.cuda.driver import Module, driver, synchronize
 from tessera.runtime.devices.cuda.program import CudaProgram, code_for
 from tessera.runtime.devices.cuda.streams import Stream, wait_for
 from tessera.runtime.executable import Executable

@@ -7,25 +7,14 @@ no device that is a DeviceError (T0720) that says so.
 from __future__ import annotations
 
 import ctypes
-import os
-import re
-import shutil
-import subprocess
-import tempfile
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.util import find_spec
-from itertools import repeat
-from pathlib import Path
 from typing import Any
 
-from tessera.diagnostics.codes import CodegenError, DeviceError, OutOfMemoryError
-from tessera.runtime.cache import Store, default_store, key_of
+from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
 from tessera.runtime.devices.cuda.metrics import hanging
 from tessera.runtime.timeline import WATCH, HostWait
-from tessera.types.settings import cuda_device, usable_cpus
+from tessera.types.settings import cuda_device
 
 LIBRARY = "libcuda.so.1"
 OUT_OF_MEMORY = 2
@@ -178,125 +167,3 @@ def synchronize(stream: int | None = None) -> None:
         driver().call("cuStreamSynchronize", ctypes.c_void_p(stream))
     if WATCH.note is not None:
         WATCH.note(HostWait(stream))
-
-
-# PTX to machine code: by `ptxas` where there is one, else by the driver; kept in the store beside everything else.
-
-PROBLEM = re.compile(r"\(C75\d\d\)|warning\s*:.*C75\d\d|C75\d\d")
-"""What the assembler calls an advisory, and what costs half of the speed: wgmma serialized, setmaxnreg ignored."""
-
-_ELF = b"\x7fELF"
-
-
-@cache
-def find_tool(name: str) -> str | None:
-    """Where a program of NVIDIA's is: on PATH, or in a wheel of theirs (`nvidia-cuda-nvcc`, `nvidia-cuda-nvdisasm`)."""
-    if found := shutil.which(name):
-        return found
-    wheels = find_spec("nvidia")
-    folders = wheels.submodule_search_locations or () if wheels else ()
-    files = [file for folder in folders for file in Path(folder).glob(f"*/bin/{name}") if os.access(file, os.X_OK)]
-    return str(max(files)) if files else None
-
-
-def assembler() -> str | None:
-    """Where `ptxas` is, or None."""
-    return os.environ.get("TESSERA_PTXAS") or find_tool("ptxas")
-
-
-@cache
-def _assembler_version(path: str) -> str:
-    return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-
-
-def machine_code(ptx: bytes, architecture: str, store: Store | None = None) -> bytes:
-    """The cubin of one PTX text: see `machine_codes`."""
-    return machine_codes([ptx], architecture, store)[0]
-
-
-def machine_codes(texts: Sequence[bytes], architecture: str, store: Store | None = None) -> list[bytes]:
-    """The cubins of PTX texts, from the store where they were made before; a cubin itself is left as it is.
-
-    Assemblers run side by side, one for each distinct text; the driver's takes one after the other. Raises CodegenError
-    (T0603) where the assembler refuses a text, or says that it undid what the text asks for.
-    """
-    wanted = {ptx for ptx in texts if not ptx.startswith(_ELF)}
-    if not wanted:
-        return list(texts)
-    kept, path = store or default_store(), assembler()
-    maker = _assembler_version(path) if path else f"driver {driver().version}"
-    keys = {ptx: key_of("cubin", architecture, maker, ptx) for ptx in wanted}
-    made = {ptx: found for ptx, key in keys.items() if (found := kept.get(key)) is not None}
-    # The longest text first: the last assembler to finish then finishes soonest.
-    missing = sorted((ptx for ptx in keys if ptx not in made), key=len, reverse=True)
-    if path and len(missing) > 1:
-        with ThreadPoolExecutor(min(len(missing), usable_cpus())) as pool:
-            cubins = list(pool.map(assemble, missing, repeat(architecture), repeat(path)))
-    else:
-        cubins = [assemble(ptx, architecture, path) if path else _assemble_by_driver(ptx) for ptx in missing]
-    for ptx, cubin in zip(missing, cubins, strict=True):
-        kept.put(keys[ptx], cubin)
-        made[ptx] = cubin
-    return [made.get(ptx, ptx) for ptx in texts]
-
-
-def assemble(ptx: bytes, architecture: str, path: str | None = None) -> bytes:
-    """The cubin that `ptxas` makes."""
-    return assemble_with_words(ptx, architecture, path)[0]
-
-
-def assemble_with_words(ptx: bytes, architecture: str, path: str | None = None) -> tuple[bytes, str]:
-    """The cubin, and what the assembler says of registers, spills and shared memory."""
-    program = path or assembler()
-    if program is None:
-        raise CodegenError(
-            "there is no `ptxas` here",
-            span=None,
-            fix="`pip install nvidia-cuda-nvcc`, put it on PATH, or name it in TESSERA_PTXAS",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = os.path.join(folder, "kernel.ptx"), os.path.join(folder, "kernel.cubin")
-        with open(source, "wb") as file:
-            file.write(ptx)
-        done = subprocess.run(
-            [program, "-v", f"-arch={architecture}", source, "-o", target], capture_output=True, text=True, check=False
-        )
-        words = done.stderr + done.stdout
-        check_words(words, done.returncode)
-        with open(target, "rb") as file:
-            return file.read(), words
-
-
-def check_words(words: str, code: int) -> None:
-    """Raises CodegenError (T0603) for what the assembler refuses, and for what it takes back."""
-    if code:
-        raise CodegenError(
-            f"ptxas refused a kernel: {words.strip().splitlines()[0] if words.strip() else code}", span=None
-        )
-    for line in words.splitlines():
-        if PROBLEM.search(line):
-            raise CodegenError(f"ptxas undid what a kernel asks for: {line.strip()}", span=None)
-
-
-_CUBIN, _PTX = 0, 1
-_INFO, _INFO_SIZE, _ERROR, _ERROR_SIZE = 3, 4, 5, 6
-_LOG = 16 << 10
-
-
-def _assemble_by_driver(ptx: bytes) -> bytes:
-    cuda = driver()
-    info, error = ctypes.create_string_buffer(_LOG), ctypes.create_string_buffer(_LOG)
-    options = (ctypes.c_int * 4)(_INFO, _INFO_SIZE, _ERROR, _ERROR_SIZE)
-    values = (ctypes.c_void_p * 4)(ctypes.addressof(info), _LOG, ctypes.addressof(error), _LOG)
-    state, cubin, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
-    cuda.call("cuLinkCreate_v2", 4, options, values, ctypes.byref(state))
-    try:
-        text = ctypes.c_char_p(ptx + b"\0")
-        code = cuda.library.cuLinkAddData_v2(state, _PTX, text, ctypes.c_size_t(len(ptx) + 1), b"kernel", 0, None, None)
-        if not code:
-            code = cuda.library.cuLinkComplete(state, ctypes.byref(cubin), ctypes.byref(size))
-        words = f"{error.value.decode(errors='replace')}{info.value.decode(errors='replace')}"
-        check_words(words, code)
-        return ctypes.string_at(cubin.value or 0, size.value)
-    finally:
-        cuda.library.cuLinkDestroy(state)

@@ -10,7 +10,8 @@ from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, LoadError, RuntimeArgumentError
 from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
-from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of, machine_codes
+from tessera.runtime.devices.cuda.assembler import machine_codes
+from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of
 from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
 from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, PinnedMemory, copy_in, copy_out
 from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, ranges, too_far, watch
