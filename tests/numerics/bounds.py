@@ -429,7 +429,8 @@ def _interval(
     wide = [array.astype(numpy_dtype(_compute_of(array))) for array in arrays]
     asked_for = {**attributes, "dtype": dtype.compute} if attributes.get("dtype") is not None else attributes
     with np.errstate(all="ignore"):
-        exact = results(_reference(spec)(*wide, **asked_for))[asked_by.keywords["place"]]
+        place: int = asked_by.keywords["place"]
+        exact = results(_reference(spec)(*wide, **asked_for))[place]
         asked = asked_by(spec, wide, asked_for, exact)
         moved = bound(asked)
         moved = np.where(np.isfinite(asked.exact) & np.isfinite(moved), moved, 0.0)
