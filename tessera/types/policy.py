@@ -194,6 +194,18 @@ class Policy:
         if not isinstance(entries, dict):
             raise PolicyError(f"a policy is {{storage = bf16, accumulate = f32, ...}}, got {entries!r}")
         given: dict[str, Any] = dict(entries)  # pyright: ignore[reportUnknownArgumentType]
+        # Every op of a program carries one of few policies. Of numbers that are equal the type counts too.
+        plain = {name: value for name, value in given.items() if not isinstance(value, dict | list)}
+        key: Any = tuple((name, value.__class__, value) for name, value in plain.items())
+        found = _KNOWN.get(key) if len(plain) == len(given) else None
+        if found is None:
+            found = Policy._read(given)
+            if len(plain) == len(given) and len(_KNOWN) < _KNOWN_LIMIT:
+                _KNOWN[key] = found
+        return found
+
+    @staticmethod
+    def _read(given: Mapping[str, Any]) -> Policy:
         known = [field.name for field in fields(Policy)]
         unknown = [name for name in given if name not in known]
         if unknown:
@@ -234,6 +246,9 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "compute": lambda value: _by_name(value, {tf32.name: tf32}),
     "scales": _scaling,
 }
+
+_KNOWN: dict[Any, Policy] = {}
+_KNOWN_LIMIT = 256
 
 SILENT = Policy()
 """The policy that says nothing."""

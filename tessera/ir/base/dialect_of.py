@@ -65,8 +65,8 @@ def load_dialects() -> None:
 
 def find_spec(name: str) -> OpSpec | None:
     """The spec of a full op name in the dialects installed."""
-    registry = _DIALECTS.get(name.split(".", 1)[0])
-    return registry[name] if registry is not None and name in registry else None
+    registry = _DIALECTS.get(name.partition(".")[0])
+    return None if registry is None else registry.find(name)
 
 
 def op_class(op: OpSpec | str) -> type[SpecOp]:
@@ -138,12 +138,19 @@ def _accessors(spec: OpSpec) -> dict[str, property]:
 
 def class_lookup(dialect: str) -> Callable[[str], type[SpecOp]]:
     """The `__getattr__` of a dialect's module of typed classes: `DotOp` is the class of its op `dot`."""
+    names: dict[str, str] = {}
+    """Ops by the names of their classes, as far as these were asked for: `isinstance` in a loop asks each time."""
 
     def find(name: str) -> type[SpecOp]:
+        known = _CLASSES.get(names.get(name, ""))
+        return find_anew(name) if known is None else known
+
+    def find_anew(name: str) -> type[SpecOp]:
         short = re.sub(r"(?<!^)(?=[A-Z])", "_", name.removesuffix("Op")).lower()
         if not name.endswith("Op") or find_spec(f"{dialect}.{short}") is None:
             raise AttributeError(f"`{dialect}` has no op whose class is `{name}`")
-        return op_class(f"{dialect}.{short}")
+        names[name] = f"{dialect}.{short}"
+        return op_class(names[name])
 
     return find
 

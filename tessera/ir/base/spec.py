@@ -335,6 +335,10 @@ class Registry:
             raise KeyError(f"there is no op `{full}`" + (f"; did you mean {', '.join(near)}?" if near else ""))
         return found
 
+    def find(self, full: str) -> OpSpec | None:
+        """The spec of a full name, if there is one."""
+        return self._specs.get(full)
+
     def __contains__(self, name: str) -> bool:
         return (name if "." in name else f"{self.dialect}.{name}") in self._specs
 
