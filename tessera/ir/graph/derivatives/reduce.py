@@ -212,12 +212,13 @@ def cross_entropy_jvp(b: Builder, op: Applied) -> Any:
     one, zero = constant(b, 1.0, compute), constant(b, 0.0, compute)
     weights = b.emit("sub", shares, b.emit("where", chosen, one, zero))
     weights = b.emit("where", expand(b, found, last), weights, zero)
-    if op.attributes["reduction"] == "mean":
-        every = tuple(range(label.rank))
-        count = b.emit("sum", b.emit("where", found, one, zero), axes=every, keepdims=False)
-        weights = b.emit("div", weights, b.emit("maximum", count, one))
     axes = (last,) if op.attributes["reduction"] == "none" else tuple(range(kind.rank))
     total = b.emit("sum", b.emit("mul", widen(b, op.tangents[0]), weights), axes=axes, keepdims=False)
+    if op.attributes["reduction"] == "mean":
+        # The sum is divided, and not its terms: in reverse that is one number, and not one for each class of each row.
+        every = tuple(range(label.rank))
+        count = b.emit("sum", b.emit("where", found, one, zero), axes=every, keepdims=False)
+        total = b.emit("div", total, b.emit("maximum", count, one))
     return cast(b, total, out.dtype)
 
 
