@@ -276,7 +276,7 @@ def compute_exp_near_maximum(emitter: Emitter, op: SpecOp) -> list[Value] | None
 EXACT_MATH = "numerics.exact"
 """The attribute of a tensor-core kernel whose functions are polynomials, not the machine's approximations."""
 
-_WHOLE = {"exp2": "2 units of the last place of f32", "exp": "3 units of the last place of f32"}
+_WHOLE = {name: f"{ulps} units of the last place of f32" for name, ulps in (("exp2", 2), ("exp", 3), ("sigmoid", 6))}
 """In tensor-core kernels, results that are kept in f32."""
 _ROUNDED = dict.fromkeys((*NARROW, "div"), "0.01 units of the last place of bf16 before it is rounded to that")
 """In tensor-core kernels, results of which no more than bf16 is used."""

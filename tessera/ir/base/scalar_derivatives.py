@@ -79,16 +79,16 @@ def _gelu_erf(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
 
 
 def _gelu_tanh(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    """The share of `x` that gelu is, `(1 + tanh u) / 2`, and `x` times its slope: that is the sigmoid of `2 u`."""
     (x,) = operands
-    scale, cubic = math.sqrt(2 / math.pi), 0.044715
-    inner = f("mul", f("mul", x, f.number(scale)), f("add", f.number(1.0), f("mul", _square(f, x), f.number(cubic))))
-    t = f("tanh", inner)
-    slope = f("mul", f.number(scale), f("add", f.number(1.0), f("mul", _square(f, x), f.number(3 * cubic))))
-    flat = f("sub", f.number(1.0), _square(f, t))
-    rest = f("mul", f("mul", flat, f("mul", x, f.number(0.5))), slope)
-    # Where tanh is flat the square of x may be infinite.
-    rest = f.select(f("eq", flat, f.number(0.0)), f.number(0.0), rest)
-    return f("add", f("mul", f("add", f.number(1.0), t), f.number(0.5)), rest)
+    scale, cubic = 2 * math.sqrt(2 / math.pi), 0.044715
+    square = _square(f, x)
+    share = f("sigmoid", f("mul", x, f("add", f.number(scale), f("mul", square, f.number(scale * cubic)))))
+    slope = f("add", f.number(scale), f("mul", square, f.number(3 * scale * cubic)))
+    flat = f("mul", share, f("sub", f.number(1.0), share))
+    # Where the share is flat the square of x may be infinite.
+    rest = f.select(f("eq", flat, f.number(0.0)), f.number(0.0), f("mul", f("mul", flat, x), slope))
+    return f("add", share, rest)
 
 
 def _power_by_base(f: Calculator, operands: Sequence[Any], result: Any) -> Any:

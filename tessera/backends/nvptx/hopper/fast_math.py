@@ -74,6 +74,11 @@ def reciprocal(f: FunctionText, x: Value) -> Value:
     return pure(f, "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], "float")
 
 
+def share(f: FunctionText, x: Value) -> Value:
+    """The sigmoid of x, within 6 units of the last place of f32; what is below the smallest normal number is 0."""
+    return reciprocal(f, plus(f, exponential(f, f.fneg(x)), 1.0))
+
+
 def _exp(f: FunctionText, x: Value) -> Value:
     return exp2(f, times(f, x, _LOG2E))
 

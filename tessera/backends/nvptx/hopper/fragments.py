@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tessera.backends.nvptx.hopper.fast_math import exp2, exponential, map_once
+from tessera.backends.nvptx.hopper.fast_math import exp2, exponential, map_once, share
 from tessera.backends.nvptx.mma.assembly import effect, flag, number, op32, pure
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
@@ -160,12 +160,14 @@ class Window:
         return self.inner + (self.start if isinstance(self.start, int) else 0)
 
 
+_APPROXIMATE = {"exp2": exp2, "exp": exponential, "sigmoid": share}
+"""Functions by the machine's own approximations, whose results are kept in f32."""
+
+
 def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType, exact: bool = False) -> Value:
-    """A function of one element. exp and exp2 are approximate, within 2 or 3 ulp, unless `exact`."""
-    if dtype is f32 and fn == "exp2" and not exact:
-        return exp2(f, args[0])
-    if dtype is f32 and fn == "exp" and not exact:
-        return exponential(f, args[0])
+    """A function of one element. exp, exp2 and sigmoid are approximate, within 2 to 6 ulp, unless `exact`."""
+    if dtype is f32 and fn in _APPROXIMATE and not exact:
+        return _APPROXIMATE[fn](f, args[0])
     if dtype is f32 and fn in ("max", "min"):
         # One instruction, which propagates NaN as the table's functions do.
         return f.intrinsic("maximum" if fn == "max" else "minimum", *args)
