@@ -80,9 +80,9 @@ def with_sizes(tape: Tape, env: Mapping[str, Dim]) -> Tape:
     return Tape(
         inputs=list(tape.inputs),
         names=list(tape.names),
-        records=[_rename_sizes(record, env) for record in tape.records],
+        records=[_rename_sizes(record, env) for record in tape.records] if env else list(tape.records),
         outputs=list(tape.outputs),
-        types=[type.substitute(env) for type in tape.types],
+        types=[type.substitute(env) for type in tape.types] if env else list(tape.types),
         guards=[Guard(g.left.substitute(env), g.right.substitute(env), g.what) for g in tape.guards],
     )
 

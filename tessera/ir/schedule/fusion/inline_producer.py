@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tessera.ir.base.tape import Record
 from tessera.ir.schedule.computed_operands import computed_operand
-from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, spec_of
+from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, producers, spec_of
 from tessera.ir.schedule.grouping import FusionRule, Group, Groups, Site, When
 from tessera.ir.schedule.kinds.contraction import accumulator, layout_of
 from tessera.ir.schedule.program import CHEAP, is_conversion
@@ -36,6 +36,7 @@ class InlineProducer(FusionRule):
     def __init__(self, groups: Groups) -> None:
         super().__init__(groups)
         self.readers, self.records = self.program.readers, self.program.tape.records
+        self._makers = producers(self.program.tape)
         self._operands: set[int] = set()
         """Inlined records that an operand of a contraction is computed by."""
 
@@ -167,15 +168,12 @@ class InlineProducer(FusionRule):
             return False
         tape = self.program.tape
         is_plain = lower.rounds_to(rounding.attributes) == tf32.name and tape.types[rounding.operands[0]].dtype is f32
+        if not is_plain:
+            return False
         maps = facet.maps([tape.types[operand] for operand in contraction.operands], contraction.attributes)
-        layout = layout_of(tape, contraction, maps, outer)
+        layout = layout_of(tape, contraction, maps, outer, self._makers)
         is_transposed = layout["is_rhs_n_major"] or layout["is_lhs_m_major"] or layout["is_windowed"]
-        return (
-            is_plain
-            and layout["mode"] == tf32.name
-            and not is_transposed
-            and self._is_whole(rounding, contraction, maps)
-        )
+        return layout["mode"] == tf32.name and not is_transposed and self._is_whole(rounding, contraction, maps)
 
     def _is_whole(self, rounding: Record, contraction: Record, maps: ContractionMaps) -> bool:
         """Whether what is rounded is f32 in memory, read along whole dims as copies of tiles need it."""

@@ -73,24 +73,27 @@ def contraction_in(body: Tape) -> tuple[Record, ContractionMaps]:
     return record, spec_of(record).lower.maps(types, record.attributes)
 
 
-def layout_of(body: Tape, record: Record, maps: ContractionMaps, policy: Policy) -> dict[str, Any]:
+def layout_of(
+    body: Tape, record: Record, maps: ContractionMaps, policy: Policy, makers: Mapping[int, Record] | None = None
+) -> dict[str, Any]:
     """What a choice of blocks depends on: the dtype of the operands, and whether they are contiguous in K.
 
-    `mode` is `tf32` where they were rounded to that; `is_windowed` says that one operand is read through windows.
+    `mode` is `tf32` where they were rounded to that; `is_windowed` says that one operand is read through windows. Who
+    asks about many contractions of one tape gives the `makers` of its values.
     """
-    asked = record.policy or policy
+    asked, makers = record.policy or policy, producers(body) if makers is None else makers
     return {
         "dtype": body.types[record.operands[0]].dtype,
         "mode": "tf32" if asked.compute is tf32 else "",
-        "is_lhs_m_major": _is_strided_in_k(body, record.operands[0], maps.lhs),
-        "is_rhs_n_major": _is_strided_in_k(body, record.operands[1], maps.rhs),
+        "is_lhs_m_major": _is_strided_in_k(body, makers, record.operands[0], maps.lhs),
+        "is_rhs_n_major": _is_strided_in_k(body, makers, record.operands[1], maps.rhs),
         "is_windowed": bool(maps.windows),
     }
 
 
-def _is_strided_in_k(body: Tape, value: int, map: IndexMap) -> bool:
+def _is_strided_in_k(body: Tape, makers: Mapping[int, Record], value: int, map: IndexMap) -> bool:
     """Whether an operand is contiguous in M or N, and so strided in K."""
-    makers, at = producers(body), tuple(map)
+    at = tuple(map)
     while (maker := makers.get(value)) is not None:
         if isinstance(spec_of(maker).lower, View):
             ((value, at),) = operand_reads(body, maker, value, at)

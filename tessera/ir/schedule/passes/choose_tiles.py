@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -37,6 +37,7 @@ class ChooseTiles(Pass):
 
     def run(self, module: ModuleOp) -> None:
         answers: dict[str, Choice] = {}
+        recorded: dict[str, Sequence[tuple[str, Any]]] = {}
         bodies = symbol_table(module)
         for fuse in fusions_in(module):
             self._estimate(fuse)
@@ -47,7 +48,9 @@ class ChooseTiles(Pass):
                     answers[key] = self.chooser.choose(key, candidates, self._context(kind, fuse, bodies))
                 write_choice(fuse, knob, candidates, answers[key])
             if fuse.body in bodies:
-                for knob, value in kind.read_choices(tape_of(body_of(fuse, bodies).regions[0].block)):
+                if fuse.body not in recorded:
+                    recorded[fuse.body] = kind.read_choices(tape_of(body_of(fuse, bodies).regions[0].block))
+                for knob, value in recorded[fuse.body]:
                     write_choice(fuse, knob, (), Choice(value, "schedule"))
 
     def _estimate(self, fuse: FuseOp) -> None:

@@ -58,9 +58,11 @@ class EmitTiles(Pass):
         asked: dict[str, RecordedChooser] = {}
         prefetched: dict[str, dict[int, str]] = {}
         scopes: dict[str, Attribute] = {}
+        bodies: dict[str, Tape] = {}
         for fuse in fusions_in(module):
-            body = tape_of(body_of(fuse, functions).regions[0].block)
-            prefetched.setdefault(fuse.body, {}).update(prefetched_arguments(fuse, body))
+            if fuse.body not in bodies:
+                bodies[fuse.body] = tape_of(body_of(fuse, functions).regions[0].block)
+            prefetched.setdefault(fuse.body, {}).update(prefetched_arguments(fuse, bodies[fuse.body]))
             # A kernel that several groups call is as deterministic as the strictest of them.
             if is_deterministic(fuse) and (scope := deterministic_scope(fuse)) is not None:
                 scopes[fuse.body] = scope
@@ -69,7 +71,7 @@ class EmitTiles(Pass):
             if name not in made:
                 function = functions[name]
                 chooser = asked[name] = RecordedChooser(self.chooser, choices_for(fuse))
-                body = tape_of(function.regions[0].block)
+                body = bodies[name]
                 request = Request(
                     name,
                     body,
