@@ -213,13 +213,13 @@ def is_suspended(spec: OpSpec, own: frozenset[str], span: Span | None, gives: bo
 
 
 class TraceBuilder:
-    """Records on the tape of a trace, ignoring its policy."""
+    """Records on the tape of a trace, ignoring its policy; `span` is the user's line, where it is known already."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, trace: Trace, span: Span | None = None) -> None:
+        self.trace, self.span = trace, span
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
-        return self.trace.record_op(name, operands, attributes, SILENT)
+        return self.trace.record_op(name, operands, attributes, SILENT, self.span)
 
     def type_of(self, value: Any) -> TensorType:
         return self.trace.tape.types[self.trace.value_of(value)]
@@ -257,12 +257,12 @@ class EagerBuilder:
 
 def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """Record an op with the conversions that a policy asks for around it."""
-    name = REGISTRY[op].short_name
-    builder = TraceBuilder(trace)
+    name, span = REGISTRY[op].short_name, user_span()
+    builder = TraceBuilder(trace, span)
     full = REGISTRY[op].complete(attributes, [builder.type_of(one) for one in operands])
     if trace.bits is None:
         trace.bits = static_bits()  # numbered through the trace: no two of its roundings have the same bits
-    return OpUnderPolicy(builder, name, full, policy, trace.bits, user_span()).apply(operands)
+    return OpUnderPolicy(builder, name, full, policy, trace.bits, span).apply(operands)
 
 
 def mark_results(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:

@@ -509,7 +509,7 @@ def _op_policy(whole: Policy, attributes: Mapping[str, Any], declared: Policy) -
 
 def inherit_policy(record: Record, declared: Policy) -> Record:
     """A record that carries its policy, and those in its bodies, only where it is not that of their function."""
-    if not declared:
+    if not declared or (record.policy != declared and not record.bodies):
         return record
     attributes = {
         name: replace(value, records=[inherit_policy(inner, declared) for inner in value.records])

@@ -56,6 +56,9 @@ class DType:
 
         return attach(self, policy)
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
         return self.name
 

@@ -85,7 +85,8 @@ def _equality(cls: Any, names: Sequence[str]) -> Callable[[Any, Any], bool]:
     get = attrgetter(*names)
 
     def equal(self: Any, other: Any) -> bool:
-        return get(self) == get(other) if other.__class__ is self.__class__ else NotImplemented
+        # Most that is compared is one object.
+        return self is other or (get(self) == get(other) if other.__class__ is self.__class__ else NotImplemented)
 
     return equal
 

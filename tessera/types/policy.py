@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from tessera.diagnostics.codes import PolicyError
@@ -140,8 +142,7 @@ class Policy:
         return self != SILENT
 
     def __hash__(self) -> int:
-        # Python's own hash of a text differs from process to process.
-        return int.from_bytes(hashlib.sha256(str(self).encode()).digest()[:8], "little", signed=True)
+        return _stable_hash(_values_of(self))
 
     @property
     def accum(self) -> DType | None:
@@ -151,7 +152,7 @@ class Policy:
     @property
     def changes_values(self) -> bool:
         """Whether it asks for more than an accumulator: something that rounds otherwise, or elsewhere."""
-        return _drop_neutral(self) not in (SILENT, NEAREST)
+        return _changes_values(self)
 
     @property
     def rounds_otherwise(self) -> bool:
@@ -181,7 +182,7 @@ class Policy:
         _check_policy(inner)
         if not self or not inner:
             return inner or self
-        return replace(self, **_fields_set(inner))
+        return _override(self, inner)
 
     @property
     def entries(self) -> dict[str, Any]:
@@ -253,6 +254,26 @@ _KNOWN_LIMIT = 256
 SILENT = Policy()
 """The policy that says nothing."""
 NEAREST = Policy(rounding="nearest_even")
+
+# A trace asks the same of few policies at every op, so that answers are kept.
+
+_values_of = attrgetter(*(field.name for field in fields(Policy)))
+
+
+@lru_cache(maxsize=1 << 8)
+def _stable_hash(values: tuple[Any, ...]) -> int:
+    # Python's own hash of a text differs from process to process.
+    return int.from_bytes(hashlib.sha256(str(Policy(*values)).encode()).digest()[:8], "little", signed=True)
+
+
+@lru_cache(maxsize=1 << 8)
+def _changes_values(policy: Policy) -> bool:
+    return _drop_neutral(policy) not in (SILENT, NEAREST)
+
+
+@lru_cache(maxsize=1 << 8)
+def _override(outer: Policy, inner: Policy) -> Policy:
+    return replace(outer, **_fields_set(inner))
 
 
 def _drop_neutral(policy: Policy) -> Policy:

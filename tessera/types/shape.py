@@ -104,6 +104,8 @@ def broadcast(context: ShapeContext, op: str, *operands: Named) -> Shape:
 
     Two dims that may be equal become a guard; two that cannot be are an error naming both.
     """
+    if operands and all(operand.shape == operands[0].shape for operand in operands):
+        return operands[0].shape
     rank = max((len(operand.shape) for operand in operands), default=0)
     result: list[Dim] = []
     for axis in range(rank):

@@ -294,14 +294,13 @@ class OpSpec:
 
     def with_defaults(self, given: Attributes) -> dict[str, Any]:
         """All attributes in declaration order: those given, else their defaults."""
-        names = {attribute.name for attribute in self.attributes}
-        unknown = sorted(given.keys() - names)
-        if unknown:
-            raise TypeError(f"`{self.name}` has no attribute `{unknown[0]}`; it has {sorted(names)}")
-        missing = [a.name for a in self.attributes if a.is_required and a.name not in given]
-        if missing:
-            raise TypeError(f"`{self.name}` needs attribute `{missing[0]}`")
-        return {a.name: given.get(a.name, a.default) for a in self.attributes}
+        full = {a.name: given.get(a.name, a.default) for a in self.attributes}
+        if not given.keys() <= full.keys():
+            raise TypeError(f"`{self.name}` has no attribute `{min(given.keys() - full)}`; it has {sorted(full)}")
+        for a in self.attributes:
+            if a.is_required and a.name not in given:
+                raise TypeError(f"`{self.name}` needs attribute `{a.name}`")
+        return full
 
     def complete(self, given: Attributes, types: Sequence[TensorType]) -> dict[str, Any]:
         """The same of an op on operands of these types, which decide some of those that are not given."""

@@ -57,6 +57,8 @@ def match_dims(ctx: InferContext, op: str, left: Named, right: Named, axes: Iter
     """Raises where two operands differ along axes on which they are equal; guards where they may."""
     for axis in axes:
         own, other = left.shape[axis], right.shape[axis]
+        if own == other:
+            continue
         equal_dims(ctx, op, own, other, f"{path(left.name, axis, own)} and {path(right.name, axis, other)}")
 
 

@@ -133,6 +133,11 @@ class _Folder(Registry):
             self._read_until(name)
         return super().__getitem__(name)
 
+    def find(self, full: str) -> OpSpec | None:
+        if self._unread:
+            self._read_until(full)
+        return super().find(full)
+
     def __contains__(self, name: str) -> bool:
         self._read_until(name)
         return super().__contains__(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 from tessera.diagnostics.codes import DifferentiationError, GraphVerifyError
@@ -105,6 +105,15 @@ class TapeBuilder:
 
 _KEEPING = frozenset(f"tgraph.{name}" for name in ("round_to", "round_stochastic", "cast", "transpose", "reshape"))
 """Ops through which a value keeps the format that it was rounded to before."""
+
+
+@lru_cache(maxsize=1 << 8)
+def _without_storage(whole: Policy) -> tuple[Policy, Policy]:
+    """A policy that stores and computes as the op does, and one that rounds as it does, too."""
+    own = replace(whole, storage=None, compute=None)
+    return own, replace(own, rounding="", saturation="")
+
+
 _DRAWS = 64
 """How far apart the first roundings of two ops are numbered."""
 
@@ -170,10 +179,10 @@ class DerivativeBuilder(TapeBuilder):
             whole = replace(whole, storage=None)
         if rule.role == "contract" or not rule.is_arithmetic:
             return whole, whole
-        own = replace(whole, storage=None, compute=None)
+        own, plain = _without_storage(whole)
         dtypes = [self.tape.types[value].dtype for value in operands]
         is_wide = all(one is dt.f32 for one in dtypes if one.is_float)
-        return replace(own, rounding="", saturation="") if is_wide else own, own or NEAREST
+        return plain if is_wide else own, own or NEAREST
 
     def _is_stored(self, value: int) -> bool:
         """Whether a value went through the dtype that the policy stores, and is in the one that it computes in."""
