@@ -15,7 +15,6 @@ from tessera.ir.schedule.host_program.memory import (
     align_bytes,
     enclosing_op,
     insert_frees,
-    is_overwritten,
     kept_in,
     lay_out,
     may_be_written,
@@ -173,7 +172,7 @@ def test_values_are_in_the_memory_of_what_they_are_written_over() -> None:
     assert root_of(over.results[0]) is fuse.results[1]
     assert strip_aliases(again.results[0]) is x
     assert strip_aliases(fuse.results[0]) is fuse.results[0]
-    assert [is_overwritten(x, op) for op in (alias, fuse, over, loop)] == [False, True, False, False]
+    assert [overwritten_by(op).get(0) is again.results[0] for op in (alias, fuse, loop)] == [False, True, False]
     assert kept_in(program) == ((0, 0),)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import tessera as ts
 from tessera.compiler.compile import schedule_tape
 from tessera.compiler.options import Options
+from tessera.frontend.pytree import flatten
 from tessera.ir.base.op import plain
 from tessera.ir.base.text import print_module
 from tessera.ir.graph.passes.rematerialize import KEPT, REMATERIALIZED
@@ -40,6 +41,14 @@ def schedule(function: Any, *arrays: Any, policy: Any = None) -> tuple[str, dict
 
 def kernels_in(text: str) -> list[str]:
     return re.findall(r"tsched\.call @(\w+)", text)
+
+
+def flat(made: tuple[Any, list[Any]]) -> list[Any]:
+    return [made[0], *made[1]]
+
+
+def leaves(tree: Any) -> list[Any]:
+    return [np.asarray(one) for one in flatten(tree)[0]]
 
 
 def test_weights_have_one_gradient_for_all_batches() -> None:
@@ -101,6 +110,46 @@ def test_the_derivative_of_an_activation_is_computed_in_the_epilogue() -> None:
 
     w = (drawn(128, 256), drawn(256, 128), drawn(256))
     text, _ = schedule(ts.grad(loss), w, drawn(4, 64, 128), policy=ts.Training())
-    names = [name for name in kernels_in(text) if "tanh" in name]
+    names = [name for name in kernels_in(text) if "sigmoid" in name]
     assert names
     assert all(name.startswith("matmul") for name in names), names
+
+
+def norm_step(dtype: Any) -> tuple[Any, list[Any]]:
+    """The gradients of a norm between two matmuls, by all its operands."""
+
+    def loss(w: Any, x: Any) -> Any:
+        rows = ts.ops.layernorm(x @ w[0], w[1], w[2])
+        return ts.ops.square((rows @ w[0]).cast(ts.f32)).sum()
+
+    return ts.grad(loss, argnums=(0, 1)), [(drawn(128, 128), drawn(128), drawn(128)), drawn(4, 64, 128).astype(dtype)]
+
+
+def test_rows_and_columns_of_a_norm_compute_what_both_need() -> None:
+    text, _ = schedule(*flat(norm_step(np.float32)), policy=ts.Training())
+    # Between the matmuls: sums along columns, and rows in one kernel; nothing of f32 as large as a batch is written.
+    wide = re.findall(r"tsched\.alloc .*buffer<\[4, 64, 128\], f32>", text)
+    assert len(wide) <= 1, "the gradient of the argument"
+    columns = [name for name in kernels_in(text) if name.endswith("_runs0") or "cast_sum_sub_mul" in name]
+    rows = [name for name in kernels_in(text) if name.startswith("cast_sub_mul_neg_sum")]
+    assert columns
+    assert len(rows) == 1
+
+
+def test_what_is_computed_twice_has_the_same_bits() -> None:
+    function, arrays = norm_step(np.float32)
+    fused, apart = (ts.jit(function, policy=ts.Training(), fusion=one) for one in (True, False))
+    for one, other in zip(leaves(fused(*arrays)), leaves(apart(*arrays)), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_an_update_stays_out_of_the_epilogue_of_a_gpu() -> None:
+    def step(w: Any, m: Any, v: Any, x: Any) -> Any:
+        gradient = ts.grad(lambda w: ts.ops.square((x @ w).cast(ts.f32)).sum())(w)
+        m, v = m * 0.9 + gradient * 0.1, v * 0.9 + gradient * gradient * 0.1
+        return w - m / (ts.ops.sqrt(v) + 1e-8), m, v
+
+    w = drawn(64, 128)
+    text, _ = schedule(step, w, w, w, drawn(256, 64), policy=ts.Training())
+    assert [name for name in kernels_in(text) if "sqrt" in name]
+    assert not [name for name in kernels_in(text) if name.startswith("matmul") and "sqrt" in name]

@@ -324,7 +324,8 @@ class Rewriter:
 
     def erase_if_dead(self, op: SpecOp) -> bool:
         """Erase a pure op that no one uses, and so on up its operands (through the worklist)."""
-        if not is_removable(op) or any(result.uses for result in op.results):
+        # What most ops are is asked first.
+        if any(result.uses for result in op.results) or not is_removable(op):
             return False
         self.erase(op)
         return True
@@ -332,9 +333,10 @@ class Rewriter:
 
 def is_removable(op: SpecOp) -> bool:
     """Whether nothing is lost with the op but its results: it, and all inside it, is pure but for keyed draws."""
-    if op.spec.is_terminator or op.spec.form == "function" or not op.spec.is_mergeable or not op.results:
+    spec = op.spec
+    if spec.is_terminator or spec.form == "function" or not spec.is_mergeable or not op.results:
         return False
-    return all(
+    return not op.regions or all(
         isinstance(inner, SpecOp) and inner.spec.is_mergeable for region in op.regions for inner in region.walk()
     )
 

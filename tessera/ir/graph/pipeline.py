@@ -77,6 +77,8 @@ def pipeline(*, checks: bool = False, level: int = BYTES) -> Sequence[Pass]:
         SplitCollectives(),
         # After all ops have their lowering, which says what they cost, and before what is rematerialized is dead code.
         Rematerialize(level),
+        # Residuals kept views of the forward part and of the backward part apart.
+        Canonicalize(),
         # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).
         EliminateCommon(),
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.

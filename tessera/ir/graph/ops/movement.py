@@ -116,19 +116,50 @@ def _transpose_reference(x: Array, *, axes: Sequence[int]) -> Array:
 
 
 def _simplify_transpose(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """Drop a transpose that keeps the order; rewrite transpose(transpose(x, p), q) to transpose(x, p[q])."""
+    """Drop a transpose that keeps the order; rewrite transpose(transpose(x, p), q) to transpose(x, p[q]).
+
+    Where a reshape between the two joins dims, it comes last: rows and columns of the heads of attention are then one
+    transpose of four dims, and the reshape of what that writes costs nothing.
+    """
     axes = tuple(attributes["axes"])
     if axes == tuple(range(len(axes))):
         return operands[0]
     inner = producer_named(simplifier, operands[0], "transpose")
     if inner is None:
-        return None
+        return _transpose_before_reshape(simplifier, operands[0], axes)
     merged = tuple(inner.attributes["axes"][axis] for axis in axes)
     return (
         inner.operands[0]
         if merged == tuple(range(len(axes)))
         else simplifier.emit("transpose", inner.operands[0], axes=merged)
     )
+
+
+def _transpose_before_reshape(simplifier: Simplifier, operand: Any, axes: Sequence[int]) -> Any:
+    """reshape(transpose(x)) for transpose(reshape(x)), where `x` is a transpose and dims are joined; None elsewhere."""
+    joined = producer_named(simplifier, operand, "reshape")
+    if joined is None or producer_named(simplifier, joined.operands[0], "transpose") is None:
+        return None
+    given, shape = simplifier.type_of(joined.operands[0]).shape, simplifier.type_of(operand).shape
+    groups = _joined_dims(given, shape)
+    if groups is None:
+        return None
+    turned = simplifier.emit("transpose", joined.operands[0], axes=tuple(one for axis in axes for one in groups[axis]))
+    return simplifier.emit("reshape", turned, shape=tuple(shape[axis] for axis in axes))
+
+
+def _joined_dims(given: Sequence[Dim], shape: Sequence[Dim]) -> list[list[int]] | None:
+    """The dims that each dim of another shape is the product of, in order; None where they are not joined so."""
+    groups, pending = list[list[int]](), list(range(len(given)))
+    for dim in shape:
+        group, size = list[int](), Dim.constant(1)
+        while pending and size != dim:
+            group.append(pending.pop(0))
+            size = size * given[group[-1]]
+        if size != dim or size.value == 0:
+            return None
+        groups.append(group)
+    return None if pending else groups
 
 
 def _infer_broadcast(ctx: InferContext, types: Types, attributes: Attributes) -> Types:

@@ -29,6 +29,10 @@ BYTES, POINTWISE, ROWS = 0, 1, 2
 is one more contraction or library kernel."""
 
 
+NEAR = 2
+"""Kernels, one behind the other, between places that share what is rematerialized: a contraction and its reader."""
+
+
 @frozen
 class Rematerialize(Pass):
     """Replace each `saved_value` by what it is of, or by the ops that compute it, behind barriers.
@@ -77,6 +81,8 @@ class _Decision:
         self.numbers: dict[SSAValue, int] = {}
         self.values: dict[int, Value] = {}
         self.made: dict[tuple[SSAValue, tuple[SSAValue, ...]], SSAValue] = {}
+        self.copies: dict[SSAValue, list[tuple[tuple[SSAValue, ...], SSAValue]]] = {}
+        """The same by value: where each was rematerialized."""
         self.barriers: dict[tuple[SSAValue, tuple[SSAValue, ...]], SSAValue] = {}
         order: list[SSAValue] = [*block.args, *(result for op in block.ops for result in op.results)]
         self.depth: dict[SSAValue, int] = {}
@@ -199,8 +205,20 @@ class _Decision:
         return self._find_made(value, after) or value
 
     def _find_made(self, value: SSAValue, after: tuple[SSAValue, ...]) -> SSAValue | None:
-        """A value that was rematerialized, for the same place; what is computed there alone, for any before it."""
-        return self.made.get((value, () if self._is_moved(value.owner) else after))
+        """A value that was rematerialized, for the same place; what is computed there alone, for any before it.
+
+        One for a place a little earlier will do, where memory is no matter: a norm needs its rows once for the means
+        that its gradient has in it, and once behind them, and both are one kernel.
+        """
+        found = self.made.get((value, () if self._is_moved(value.owner) else after))
+        if found is not None or self.level != BYTES:
+            return found
+        kernels = self._kernels_before(after)
+        near = (one for where, one in self.copies.get(value, ()) if 0 <= kernels - self._kernels_before(where) <= NEAR)
+        return next(near, None)
+
+    def _kernels_before(self, after: tuple[SSAValue, ...]) -> int:
+        return max((self.depth.get(value, 0) for value in after), default=0)
 
     def _is_moved(self, op: Operation | Block) -> bool:
         return op in self.late and isinstance(op, SpecOp) and not isinstance(op.spec.lower, Pointwise | View)
@@ -225,7 +243,9 @@ class _Decision:
             again.location = location_of(op.span.with_role("rematerialized"))
         self.block.insert_op_before(again, before)
         where = () if self._is_moved(op) else after
-        self.made.update({(old, where): new for old, new in zip(op.results, again.results, strict=True)})
+        for old, new in zip(op.results, again.results, strict=True):
+            self.made[old, where] = new
+            self.copies.setdefault(old, []).append((after, new))
 
 
 def _choose_heavy(block: Block, late: Collection[Operation]) -> list[Operation]:

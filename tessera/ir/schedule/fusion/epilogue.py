@@ -2,8 +2,10 @@
 
 Which ops those are is decided for the whole program before any group exists, because it depends on who reads their
 results. All that could go there does, but for ops that read only values which must be in memory anyway and whose own
-readers can compute them as they read: in the epilogue those would be one more result to write. Library kernels take
-nothing but what the user promised to be one kernel with them (`epilogue.chain`).
+readers can compute them as they read: in the epilogue those would be one more result to write. Where whole tiles are in
+registers, an epilogue with many results leaves but their common source there: operands and results of an optimizer's
+update spill (528 bytes of AdamW's on sm_90a), and save less than that costs. Library kernels take nothing but what the
+user promised to be one kernel with them (`epilogue.chain`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from tessera.ir.schedule.grouping import FusionRule, Group, Groups, Site, When
 from tessera.ir.schedule.program import Program, Read
 from tessera.ir.tile.facets import Contraction, Library, Pointwise, Reduction
 from tessera.types.dim import Dim
+
+_MOST_RESULTS = 2
+"""Results of a contraction whose tiles are in registers: an activation, and what its derivative is computed from."""
 
 
 class Epilogue(FusionRule):
@@ -107,7 +112,24 @@ class _Finder:
             on_moved = all(maker in moved or self._escapes(maker, inside) for maker in makers)
             if number in absorbable and on_moved:
                 moved.add(number)
-        return frozenset(inside - moved - {start})
+        found = inside - moved - {start}
+        written = sum(self._escapes(number, found) for number in found)
+        return frozenset(self._chain(start, found) if self.program.whole_tiles and written > _MOST_RESULTS else found)
+
+    def _chain(self, start: int, inside: set[int]) -> list[int]:
+        """The ops behind an op that read nothing else, one after the other, as long as none has a wider result."""
+        found, bits = list[int](), self._bits(start)
+        users = self._users(start)
+        while len(users) == 1 and users <= inside:
+            (number,) = users
+            if len(self.program.reads(number)) > 1 or self._bits(number) > bits:
+                break
+            found.append(number)
+            users, bits = self._users(number), self._bits(number)
+        return found
+
+    def _bits(self, number: int) -> int:
+        return self.program.type(self.records[number].results[0]).dtype.bits
 
     def find_promise(self, start: int, end: int) -> frozenset[int]:
         """The pointwise ops from an op to a promise on it, which is among them; none where it cannot be reached."""

@@ -90,11 +90,6 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
     yield from _readers(strip_aliases(value))
 
 
-def is_overwritten(value: SSAValue, op: Operation) -> bool:
-    """Whether an op writes a result over a value, in whatever shape it has that."""
-    return any(strip_aliases(old) is strip_aliases(value) for old in overwritten_by(op).values())
-
-
 def _readers(value: SSAValue) -> Iterator[Operation]:
     for use in value.uses:
         if isinstance(use.operation, AliasOp):

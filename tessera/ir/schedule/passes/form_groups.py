@@ -19,6 +19,7 @@ from tessera.ir.schedule.bodies import with_gathers, with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.grouping import FusionRule, forbid_fusion
+from tessera.ir.schedule.own_producers import with_own_producers
 from tessera.ir.schedule.plan import tape_in
 from tessera.ir.schedule.plan_builder import PlanBuilder
 from tessera.types.frozen import frozen
@@ -59,6 +60,7 @@ class FormGroups(Pass):
         source = function.regions[0].block
         tape = with_safe_sizes(tape_in(function))
         tape = with_gathers(tape) if self.machine.is_gpu else tape
+        tape = with_own_producers(tape) if self.fusion else tape
         builder.rounded = policy_over(function) if self._is_best(lambda best: bool(best.rounds)) else None
         builder.guards = tape.guards
         guards = tuple((guard.left, guard.right, guard.what) for guard in tape.guards)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from xdsl.dialects.builtin import ModuleOp
@@ -19,8 +19,8 @@ from tessera.ir.schedule.emit.evaluate import Leaves, spec_of
 from tessera.ir.schedule.host_program.memory import (
     donated_in,
     enclosing_op,
-    is_overwritten,
     may_be_written,
+    overwritten_by,
     readers_of,
     root_of,
     strip_aliases,
@@ -58,11 +58,34 @@ class UpdateInPlace(Pass):
             if any(op.name.startswith("tsched.collective") for op in program.walk()):
                 continue  # other work is moved between their start and wait
             pairs = _pair_results(program)
-            for op in list(program.regions[0].block.ops):
-                if isinstance(op, FuseOp) and op.body in functions:
-                    _update(program, op, functions)
+            groups = [op for op in program.regions[0].block.ops if isinstance(op, FuseOp)]
+            written = _Overwritten(groups)
+            for op in groups:
+                if op.body in functions:
+                    _update(program, op, functions, written)
                     if op.kind in kinds and not op.in_place and pairs:
-                        _overwrite_arguments(program, op, functions, pairs)
+                        _overwrite_arguments(program, op, functions, pairs, written)
+                    written.note(op)
+
+
+class _Overwritten:
+    """The groups that write over each value: few, though every update reads the scalars of an optimizer."""
+
+    def __init__(self, groups: Iterable[FuseOp]) -> None:
+        self._groups: dict[SSAValue, list[FuseOp]] = {}
+        for group in groups:
+            self.note(group)
+
+    def note(self, group: FuseOp) -> None:
+        """Count a group among them, if it is one."""
+        for old in overwritten_by(group).values():
+            known = self._groups.setdefault(strip_aliases(old), [])
+            known += [] if group in known else [group]
+
+    def is_before(self, value: SSAValue, fuse: FuseOp, before: Operation) -> bool:
+        """Whether one other than `fuse` writes over a value in front of an op."""
+        groups = self._groups.get(strip_aliases(value), ())
+        return any(group is not fuse and group.is_before_in_block(before) for group in groups)
 
 
 # Maps and contractions over donated arguments.
@@ -88,7 +111,11 @@ def _pair_results(program: SpecOp) -> dict[tuple[FuseOp, int], int]:
 
 
 def _overwrite_arguments(
-    program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp], pairs: Mapping[tuple[FuseOp, int], int]
+    program: SpecOp,
+    fuse: FuseOp,
+    functions: Mapping[str, SpecOp],
+    pairs: Mapping[tuple[FuseOp, int], int],
+    written: _Overwritten,
 ) -> None:
     """Write the results of a group over the arguments they are paired with, as far as it may; it may move for it."""
     function, block = body_of(fuse, functions), program.regions[0].block
@@ -104,9 +131,9 @@ def _overwrite_arguments(
         is_early = position is limit or position.is_before_in_block(limit)
         # What the group does not read is free once all others have read it.
         is_apart = old not in fuse.operands or _is_elementwise(body, list(fuse.operands).index(old), result)
-        if is_early and is_apart and _may_write(program, fuse, old, position, result):
+        if is_early and is_apart and _may_write(program, fuse, old, position, result, written):
             chosen[result], before = old, position
-    if not chosen or not all(_may_write(program, fuse, old, before, result) for result, old in chosen.items()):
+    if not chosen or not all(_may_write(program, fuse, old, before, result, written) for result, old in chosen.items()):
         return
     if before is not fuse:
         fuse.detach()
@@ -181,12 +208,12 @@ def _is_elementwise(body: Tape, operand: int, result: int) -> bool:
 # Ops that update an operand, and counters.
 
 
-def _update(program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp]) -> None:
+def _update(program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp], written: _Overwritten) -> None:
     body = body_of(fuse, functions).regions[0].block
     writer = _writer(body)
     if writer is not None:
         number = _argument(body, writer)
-        if number >= 0 and _can_overwrite(program, fuse, number, fuse):
+        if number >= 0 and _may_write(program, fuse, fuse.operands[number], fuse, 0, written):
             writer.set_value("in_place", True)
             fuse.in_place = (number,)
             if fuse.bytes is not None:
@@ -195,7 +222,7 @@ def _update(program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp]) -> N
         return
     for number in _counters(fuse, body):
         reader = _first_reader(fuse)
-        if _can_overwrite(program, fuse, number, reader):
+        if _may_write(program, fuse, fuse.operands[number], reader, 0, written):
             block = fuse.parent
             assert block is not None
             fuse.detach()
@@ -235,12 +262,9 @@ def _counters(fuse: FuseOp, body: Block) -> list[int]:
     return [at for at, value in enumerate(fuse.operands) if value.type == fuse.results[0].type]
 
 
-def _can_overwrite(program: SpecOp, fuse: FuseOp, number: int, before: Operation) -> bool:
-    """Whether the first result of a group may be written over an operand, with the group in front of `before`."""
-    return _may_write(program, fuse, fuse.operands[number], before, 0)
-
-
-def _may_write(program: SpecOp, fuse: FuseOp, old: SSAValue, before: Operation, result: int) -> bool:
+def _may_write(
+    program: SpecOp, fuse: FuseOp, old: SSAValue, before: Operation, result: int, written: _Overwritten
+) -> bool:
     """Whether nothing but the group reads a value from op `before` on, in front of which the group will be.
 
     Nor may the group move behind one that has written over anything it reads.
@@ -250,10 +274,8 @@ def _may_write(program: SpecOp, fuse: FuseOp, old: SSAValue, before: Operation, 
         return False
     if sum(root_of(value) is root_of(old) for value in fuse.operands) > (old in fuse.operands):
         return False
-    for value in (*fuse.operands, old):
-        for reader in readers_of(value):
-            if reader is not fuse and is_overwritten(value, reader) and reader.is_before_in_block(before):
-                return False
+    if any(written.is_before(value, fuse, before) for value in (*fuse.operands, old)):
+        return False
     others = [enclosing_op(reader, block) for reader in readers_of(old) if reader is not fuse]
     return all(other is not before and other.is_before_in_block(before) for other in others)
 
