@@ -15,7 +15,7 @@ from tessera.compiler.options import Options
 from tessera.compiler.report import report_of, work_of
 from tessera.diagnostics.codes import CodegenError, MemoryBudgetError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
-from tessera.ir.base.compilation import KNOBS, StaticChooser, write_reproducer
+from tessera.ir.base.compilation import KNOBS, StaticChooser, without_collection, write_reproducer
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Stages
 from tessera.ir.base.tape import Tape
@@ -156,6 +156,7 @@ def _donation(program: SpecOp) -> dict[str, Any]:
     return {"donated": {"given": list(given), "kept": [list(pair) for pair in kept_in(program)]}} if given else {}
 
 
+@without_collection()
 def lower(
     tape: Tape,
     options: Options,

@@ -18,6 +18,7 @@ from tessera.ir.schedule.host_program.memory import (
     kept_in,
     lay_out,
     may_be_written,
+    overwritten_by,
     readers_of,
     root_of,
     strip_aliases,
