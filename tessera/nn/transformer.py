@@ -12,6 +12,7 @@ from tessera.api.randomness import dropout, fold, split
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor
+from tessera.frontend.scopes import policy
 from tessera.nn import initializers
 from tessera.nn.attention import Attention
 from tessera.nn.feed_forward import MLP, MoE, SwiGLU
@@ -204,12 +205,15 @@ class GPT(Module):
     def loss(self, tokens: Any, targets: Any, *, key: Any = None, balance: float = 0.01) -> Any:
         """The mean cross-entropy of `targets`, the tokens that follow, in nats; negative ones do not count.
 
-        The load-balancing loss of a mixture of experts, its mean over blocks, is added `balance` times.
+        The load-balancing loss of a mixture of experts, its mean over blocks, is added `balance` times. The loss is
+        f32 under every policy: bf16 has steps of 1/16 around 10.
         """
         features, _, balances = self._features(tokens, None, key)
-        made = ops.cross_entropy(ops.astype(self._scores(features), features.dtype.compute), targets)
-        for one in balances:
-            made = made + ops.cast_like(one, made) * (balance / len(balances))
+        scores = self._scores(features)
+        with policy(storage=f32):
+            made = ops.cross_entropy(ops.astype(scores, features.dtype.compute), targets)
+            for one in balances:
+                made = made + ops.cast_like(one, made) * (balance / len(balances))
         return made
 
     def caches(self, batch: Any, capacity: Any = None, *, dtype: Any = None) -> tuple[KVCache, ...]:

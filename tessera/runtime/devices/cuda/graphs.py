@@ -28,6 +28,10 @@ _MOST_PARAMETERS, _MOST_BYTES = 4096, 4096
 """More arguments than a kernel may have, and more bytes than one of them has."""
 
 
+_CLUSTER = 8
+"""Blocks of the largest cluster that every GPU with clusters has."""
+
+
 class Node:
     """The graph of one kernel, for one stream; `record` is what native code is given in place of the kernel."""
 
@@ -40,7 +44,8 @@ class Node:
         parameters = (ctypes.c_void_p * _MOST_PARAMETERS)(*[ctypes.addressof(zeros)] * _MOST_PARAMETERS)
         described = (ctypes.c_char * _BYTES)()
         ctypes.c_void_p.from_buffer(described, 0).value = kernel
-        (ctypes.c_uint32 * 7).from_buffer(described, GRID)[:] = (1, 1, 1, threads, 1, 1, shared)
+        # The driver refuses a grid that is no multiple of the kernel's clusters, which have at most eight blocks.
+        (ctypes.c_uint32 * 7).from_buffer(described, GRID)[:] = (_CLUSTER, 1, 1, threads, 1, 1, shared)
         ctypes.c_void_p.from_buffer(described, PARAMETERS).value = ctypes.addressof(parameters)
         cuda.call("cuGraphCreate", ctypes.byref(self._graph), 0)
         nothing = ctypes.c_size_t(0)
@@ -57,8 +62,9 @@ class Node:
         """Where its record is."""
         return ctypes.addressof(self.record)
 
-    def __del__(self) -> None:
-        if getattr(self, "record", None) is not None:  # it is whole
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # It is whole, and the process goes on: at its end the driver lets all go itself.
+        if getattr(self, "record", None) is not None and not is_ending():
             self._library.cuStreamSynchronize(ctypes.c_void_p(self._stream))
             self._library.cuGraphExecDestroy(self._executable)
             self._library.cuGraphDestroy(self._graph)
