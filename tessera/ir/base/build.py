@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
@@ -16,7 +17,7 @@ from tessera.ir.base.op import TAPES, SpecOp, plain, rule_attributes
 from tessera.ir.base.policies import carried_policy
 from tessera.ir.base.spec import Producer, Registry
 from tessera.ir.base.tape import POLICY, Record, Tape
-from tessera.ir.base.types import ShapedAttr, TensorAttr, attribute_of, location_of
+from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, location_of
 from tessera.types.device import DEVICE
 from tessera.types.dim import Dim
 from tessera.types.policy import SILENT, Policy
@@ -73,6 +74,12 @@ def block_of(tape: Tape, terminator: str) -> Block:
     return block
 
 
+@lru_cache(maxsize=1 << 8)
+def _policy_attribute(policy: Policy) -> ValueAttr:
+    """The one attribute of a policy: many ops carry few of them."""
+    return attribute_of("any", policy.entries)
+
+
 def _op_of(record: Record, values: Mapping[int, SSAValue], tape: Tape) -> SpecOp:
     cls = op_class(record.op)
     given, defaults = record.attributes, cls.defaults
@@ -80,7 +87,7 @@ def _op_of(record: Record, values: Mapping[int, SSAValue], tape: Tape) -> SpecOp
         name: attribute_of(kind, given[name]) if name in given else defaults[name] for name, kind in cls.kinds.items()
     }
     regions = regions_of(cls, given) if cls.spec.region_names else ()
-    promises = {POLICY: attribute_of("any", record.policy.entries)} if record.policy else {}
+    promises = {POLICY: _policy_attribute(record.policy)} if record.policy else {}
     if record.device:
         promises[DEVICE] = attribute_of("str", record.device)
     return cls.create(

@@ -14,7 +14,7 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from random import Random
 
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, OpResult
 
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import HERE, Span
@@ -303,7 +303,7 @@ def _makers(op: SpecOp) -> Iterator[Operation]:
     """The ops that define the operands of an op, or of one inside of it."""
     for inner in op.walk():
         for value in inner.operands:
-            if isinstance(value.owner, Operation):
+            if isinstance(value, OpResult):
                 yield value.owner
 
 
