@@ -46,6 +46,8 @@ def test_a_result_has_the_memory_of_what_was_donated(free_list: FreeList) -> Non
     first, second = program.donating(x, y)
     assert (first.address, first.lane, first.stream) == (0x10000, 0, 0)
     assert second.address == 0x2030000
+    assert free_list.free == [], "it waits for the next call"
+    program.donation.free_spares()
     assert free_list.free == [0x20000]
     for spent in (x, y):
         assert spent.shape == SHAPE
@@ -66,7 +68,22 @@ def test_it_goes_on_and_on(free_list: FreeList) -> None:
     for at in range(20):
         x, _ = program.donating(x, own(0x20000 + 0x10000 * at, free_list))
         assert x.address == 0x10000
+    assert sorted(free_list.free) == [0x20000 + 0x10000 * at for at in range(19)]
+    del program
+    gc.collect()
     assert sorted(free_list.free) == [0x20000 + 0x10000 * at for at in range(20)]
+
+
+def test_results_alternate_between_two_addresses_whatever_else_is_freed(free_list: FreeList) -> None:
+    free_list.free += [0x40000, 0x30000]
+    donation = CudaDonation(Donation((0, 1), ()), ["x", "y"])
+    step = donation.around(lambda *given: tuple(own(free_list.take(), free_list) for _ in given))  # pyright: ignore[reportUnknownLambdaType]
+    state, seen = (own(0x10000, free_list), own(0x20000, free_list)), list[tuple[int, ...]]()
+    for at in range(12):
+        state = step(*state)
+        seen.append(tuple(one.address for one in state))
+        free_list.free.append(0x5000000 + 0x10000 * at)  # another tensor's
+    assert seen == [(0x30000, 0x40000), (0x10000, 0x20000)] * 6
 
 
 def test_what_is_not_donated_may_be_passed_twice(free_list: FreeList) -> None:

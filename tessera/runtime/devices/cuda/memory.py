@@ -9,7 +9,8 @@ from tessera.diagnostics.codes import OutOfMemoryError
 from tessera.runtime.devices.cuda.driver import OUT_OF_MEMORY, driver, error_of
 from tessera.runtime.timeline import WATCH, HostWait, Launch
 
-_SMALL, _LARGE = 512, 2 << 20
+_SMALL, LARGE = 512, 2 << 20
+"""Blocks up to the larger one have sizes that are powers of two, others are multiples of it."""
 _PORTABLE = 1
 """`CU_MEMHOSTALLOC_PORTABLE` of cuda.h: pinned for every context."""
 ALIGNMENT = 256
@@ -18,9 +19,9 @@ ALIGNMENT = 256
 
 def round_size(size: int) -> int:
     """The bytes of the block that is taken for a size: few different ones, so that blocks find new owners."""
-    if size <= _LARGE:
+    if size <= LARGE:
         return max(_SMALL, 1 << (size - 1).bit_length()) if size else 0
-    return -(-size // _LARGE) * _LARGE
+    return -(-size // LARGE) * LARGE
 
 
 class FreeList:

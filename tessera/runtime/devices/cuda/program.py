@@ -144,6 +144,7 @@ class CudaDonation:
         self.results = frozenset(result for result, _ in donation.kept)
         """Results that need no memory of their own."""
         self._others = [number for number in donation.given if number not in {number for _, number in donation.kept}]
+        self._spares: list[tuple[FreeList, int]] = []
 
     def ready(self, tensors: Sequence[CudaTensor]) -> list[CudaTensor]:
         """The tensors as they can be written over: a copy of what others know the address of.
@@ -151,6 +152,7 @@ class CudaDonation:
         Raises RuntimeArgumentError (T0701) where one that is donated shares bytes with another one.
         """
         self._donation.check(self._names, [(one.address, one.address + one.nbytes) for one in tensors])
+        self.free_spares()
         found = list(tensors)
         for number in self._donation.given:
             if not found[number].is_own:
@@ -171,10 +173,25 @@ class CudaDonation:
         for result, number in self._donation.kept:
             ready[number].give_to(made[result], stream)
         for number in self._others:
-            ready[number].give_to(None)
+            self._spares += ready[number].give_up()
         for number in self._donation.given:
             if given[number] is not ready[number]:
                 given[number].give_to(None)
+
+    def free_spares(self) -> None:
+        """Put what the last call was given, and did not write over, where results of this one are taken from.
+
+        In a loop over a state each result then alternates between two addresses, whatever else is freed meanwhile, and
+        launches for the same addresses are replayed as a graph. What they hold in between is small: large blocks are
+        free at once.
+        """
+        spares, self._spares = self._spares, []
+        for free_list, address in reversed(spares):
+            free_list.free.append(address)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_spares"):  # it is whole
+            self.free_spares()
 
     def fail(self, given: Sequence[CudaTensor], ready: Sequence[CudaTensor]) -> None:
         """After launches that did not come to their end: what they may have written over is consumed, too."""
@@ -197,6 +214,7 @@ class CudaDonation:
             for number in numbers:
                 if tensors[number].__class__ is not CudaTensor or not tensors[number].is_own:
                     return NotImplemented
+            self.free_spares()
             found: Any = call(*tensors)
             if found is NotImplemented:
                 return found

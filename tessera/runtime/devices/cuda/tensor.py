@@ -14,7 +14,7 @@ from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
 from tessera.diagnostics.frames import guard_class
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.devices.cuda.driver import driver
-from tessera.runtime.devices.cuda.memory import POOL, FreeList, copy_in, copy_out, copy_within
+from tessera.runtime.devices.cuda.memory import LARGE, POOL, FreeList, copy_in, copy_out, copy_within
 from tessera.runtime.devices.cuda.streams import CURRENT, Event, current_stream, wait_for
 from tessera.runtime.donation import donated_error
 from tessera.runtime.operators import Operators
@@ -174,6 +174,17 @@ class CudaTensor(Operators):
             other.move(free_list, self.stream if stream is None else stream)
         self._owner, self.lane = Donated(), NOWHERE
         del self.address
+
+    def give_up(self) -> list[tuple[FreeList, int]]:
+        """Its memory, if it is a small block of the pool, and nothing if that went back there; it is consumed."""
+        owner: Any = self._owner
+        if owner.__class__ is not FreeList or not 0 < owner.size <= LARGE:
+            self.give_to(None)
+            return []
+        found = [(owner, self.address)]
+        self._owner, self.lane = Donated(), NOWHERE
+        del self.address
+        return found
 
     @staticmethod
     def empty(shape: Sequence[int], dtype: DType | str) -> CudaTensor:
