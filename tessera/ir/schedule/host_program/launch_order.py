@@ -81,22 +81,19 @@ class LaunchOrder:
     def before(self) -> list[int]:
         """For each node all that come before it, as bits; raises ScheduleError (T0401) where edges form a cycle."""
         found: list[int] = [0] * len(self.nodes)
+        predecessors, _ = self.tables()
         for number in self._sort():
-            for earlier in self.predecessors(number):
+            for earlier in predecessors[number]:
                 found[number] |= found[earlier] | 1 << earlier
         return found
 
-    def predecessors(self, number: int) -> list[int]:
-        """The nodes that edges lead from to a node."""
-        return self._tables()[0][number]
-
-    def _tables(self) -> tuple[list[list[int]], list[list[int]]]:
+    def tables(self) -> tuple[list[list[int]], list[list[int]]]:
         """The predecessors and the successors of each node."""
         return _tables_of(len(self.nodes), self.edges)
 
     def _sort(self, random: Random | None = None) -> list[int]:
         """A topological order: of the nodes that are ready the first in program order, or any of them."""
-        predecessors, successors = self._tables()
+        predecessors, successors = self.tables()
         missing = [len(one) for one in predecessors]
         ready = [number for number, count in enumerate(missing) if not count]
         found: list[int] = []
@@ -131,8 +128,9 @@ class LaunchOrder:
         # Bits are places in a topological order here, in which the highest of some comes before no other of them.
         before = [0] * len(order)
         place = {number: at for at, number in enumerate(order)}
+        predecessors, _ = self.tables()
         for at, number in enumerate(order):
-            for earlier in self.predecessors(number):
+            for earlier in predecessors[number]:
                 before[at] |= before[place[earlier]] | 1 << place[earlier]
         every = sum(1 << place[number] for number in numbers)
         edges: set[tuple[int, int]] = set()
@@ -178,8 +176,9 @@ class LaunchOrder:
     def depths(self) -> list[int]:
         """For each node the length of the longest path to it; no two nodes of one depth depend on each other."""
         found = [0] * len(self.nodes)
+        predecessors, _ = self.tables()
         for number in self._sort():
-            found[number] = max((found[earlier] + 1 for earlier in self.predecessors(number)), default=0)
+            found[number] = max((found[earlier] + 1 for earlier in predecessors[number]), default=0)
         return found
 
     def __str__(self) -> str:
@@ -196,8 +195,9 @@ class LaunchOrder:
             is_long = part.memory == WORKSPACE and not part.end.is_static
             return f"workspace at offset #{starts.setdefault(part.start, len(starts))}" if is_long else str(part)
 
+        predecessors, _ = self.tables()
         for node in self.nodes:
-            after = self.predecessors(node.number)
+            after = predecessors[node.number]
             parts = [f"after {', '.join(map(str, after))}"] if after else []
             read = [part for part in node.reads if part not in node.writes]
             for verb, ranges in (("reads", read), ("writes", node.writes)):
@@ -432,24 +432,25 @@ def assign_streams(order: LaunchOrder, count: int) -> StreamPlan:
     waits: list[tuple[int, ...]] = []
     for node in launches.nodes:
         stream = streams[node.number]
-        # Later launches know of earlier ones, so that those are looked at first.
-        needed = [n for n in reversed(range(node.number)) if before[node.number] >> n & 1] + [BEGIN]
-        waits.append(_add_waits(needed, stream, known, at_end))
+        waits.append(_add_waits(before[node.number] << 1 | 1, stream, known, at_end))
         known[stream] |= 1 << (node.number + 1)
         at_end.append(known[stream])
-    joins = _add_waits([*reversed(range(len(launches.nodes)))], 0, known, at_end)
+    joins = _add_waits((1 << len(launches.nodes)) - 1 << 1, 0, known, at_end)
     signalled = {number for one in (*waits, joins) for number in one}
     steps = [Step(n, streams[n.number], waits[n.number], n.number in signalled) for n in launches.nodes]
     return StreamPlan(tuple(steps), joins, BEGIN in signalled)
 
 
-def _add_waits(needed: Sequence[int], stream: int, known: list[int], at_end: Sequence[int]) -> tuple[int, ...]:
-    """Those of the needed launches that a stream does not know to be complete; it knows them from here on."""
+def _add_waits(needed: int, stream: int, known: list[int], at_end: Sequence[int]) -> tuple[int, ...]:
+    """Those of the needed launches that a stream does not know to be complete; it knows them from here on.
+
+    They are bits, the start the first of them. Later launches know of earlier ones, so that those are looked at first.
+    """
     found: list[int] = []
-    for number in needed:
-        if not known[stream] >> (number + 1) & 1:
-            found.append(number)
-            known[stream] |= 1 if number == BEGIN else at_end[number]
+    while missing := needed & ~known[stream]:
+        number = BEGIN + missing.bit_length() - 1
+        found.append(number)
+        known[stream] |= 1 if number == BEGIN else at_end[number]
     return tuple(sorted(found))
 
 
@@ -459,8 +460,9 @@ def _streams_of(launches: LaunchOrder, count: int) -> list[int]:
     ends = [0] * count
     done: list[int] = []
     found: list[int] = []
+    predecessors, _ = launches.tables()
     for node in launches.nodes:
-        behind = launches.predecessors(node.number)
+        behind = predecessors[node.number]
         ready = max((done[number] for number in behind), default=0)
         directions = [any(part.memory == HOST_MEMORY for part in parts) for parts in (node.writes, node.reads)]
         if any(directions):

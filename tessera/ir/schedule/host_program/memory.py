@@ -231,16 +231,16 @@ def lay_out(lifetimes: Sequence[Lifetime]) -> Layout:
 def _pack(lifetimes: Sequence[Lifetime]) -> Layout:
     sizes = [align_bytes(lifetime.bytes).evaluate({}) for lifetime in lifetimes]
     starts: dict[int, int] = {}
-    placed: list[tuple[int, int, int]] = []
-    """By offset: that, how many were placed before, and which buffer it is."""
+    placed: list[tuple[int, int, int, int, int]] = []
+    """By offset: that, how many were placed before, the end of the bytes, and the first and last step of the buffer."""
     for number in sorted(range(len(lifetimes)), key=lambda number: (-sizes[number], lifetimes[number].start)):
-        at, size, lifetime = 0, sizes[number], lifetimes[number]
-        for start, _, other in placed:
-            if lifetime.overlaps(lifetimes[other]):
+        at, size, first, last = 0, sizes[number], lifetimes[number].start, lifetimes[number].end
+        for start, _, end, their_first, their_last in placed:
+            if first <= their_last and their_first <= last:
                 if at + size <= start:
                     break
-                at = max(at, start + sizes[other])
-        insort(placed, (at, len(placed), number))
+                at = max(at, end)
+        insort(placed, (at, len(placed), at + size, first, last))
         starts[number] = at
     total = max((starts[number] + sizes[number] for number in starts), default=0)
     return Layout(tuple(Dim.constant(starts[number]) for number in range(len(lifetimes))), Dim.constant(total))
