@@ -196,3 +196,30 @@ def test_all_subsets_of_an_epilogue_are_one_kernel_and_equal_plain_ops(number: i
         first = np.asarray(fused(*operands))
     assert first.tobytes() == on_gpu(plain, *operands, fusion=False).tobytes()
     assert len(fused.explain(*operands).report["kernels"]) == 1
+
+
+def two_results(x: Any, w: Any, b: Any) -> Any:
+    y = (x @ w.T).cast(ts.f32) + b
+    return y.cast(ts.bf16), (y * y).cast(ts.bf16)
+
+
+def three_results(x: Any, w: Any, b: Any) -> Any:
+    first, second = two_results(x, w, b)
+    return first, second, (first.cast(ts.f32) * 2.0).cast(ts.f32)
+
+
+@pytest.mark.parametrize("function", [two_results, three_results])
+@pytest.mark.parametrize(("m", "n", "k"), [(4096, 3072, 768), (4096, 3080, 640), (1000, 5000, 1088), (512, 1024, 256)])
+def test_each_of_several_results_is_right(function: Any, m: int, n: int, k: int) -> None:
+    """They leave through the same staging buffers, beside the dots of the next program where there are many."""
+    x, w, b = random(m, k), random(n, k), random(n, dtype=np.float32)
+    jitted: Any = ts.jit(function, backend="cuda")
+    found = [np.asarray(one).astype(np.float64) for one in jitted(x, w, b)]
+    dots = (x.astype(np.float32) @ w.astype(np.float32).T).astype(BF16).astype(np.float64)
+    wanted = dots + b.astype(np.float64)
+    # A step of bf16 of the dots, which squares double, and one of the result.
+    error = 2.0**-7 * np.abs(dots) + 2.0**-8 * np.abs(wanted)
+    assert np.all(np.abs(found[0] - wanted) <= error)
+    assert np.all(np.abs(found[1] - wanted**2) <= 2 * error * np.abs(wanted) + error**2 + 2.0**-8 * wanted**2)
+    if len(found) == 3:
+        assert np.all(found[2] == 2 * found[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,25 @@ def test_pieces_of_a_part_leave_together(block: tuple[int, int, int]) -> None:
     for word in ("stmatrix", "fence.proxy.async.shared::cta", "2d.global.shared::cta", "bulk.wait_group.read"):
         assert texts[0].count(word) == texts[1].count(word) > 0
     assert texts[0].count("wgmma.commit_group") > texts[1].count("wgmma.commit_group")
+
+
+def activated(x: Any, w: Any, b: Any) -> Any:
+    """What an activation is of, and the activation."""
+    y = (x @ w.T).cast(ts.f32) + b
+    return y.cast(ts.bf16), ts.ops.silu(y).cast(ts.bf16)
+
+
+def test_results_that_share_staging_buffers_leave_part_by_part() -> None:
+    kernel = lower_dot(activated, [(2048, 4096), (2560, 4096), (2560,)], (128, 256, 64))
+    assert pieces_in(kernel) == [(first, 64) for first in range(0, 256, 64)]
+    # The second waits until the first was read, which has its buffer.
+    text = BACKEND.code(kernel).text
+    waits = re.findall(r"bulk\.wait_group\.read (\d)", text)
+    assert waits.count("0") >= waits.count("1") > 0
+    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.epilogue"]
+    rest.set_value("pieces", 2)
+    with pytest.raises(OpError, match="2 results leave through the same staging buffers"):
+        verify(kernel)
 
 
 @pytest.mark.parametrize(("columns", "pieces"), [(48, 1), (64, 8), (64, 3), (64, 0), (64, -1), (0, 1), (192, 2)])

@@ -411,8 +411,9 @@ class TileOps:
             group = [(op32(f, "add", at[slot], own), *pieces[first + slot]) for slot in range(together)]
             # Two groups may be under way, and this one takes the buffer of the older, or of both.
             # After an odd number of pieces the last one of the program before has the first buffer as well; of parts
-            # whose beginning is computed any may be the first.
-            left = 0 if is_odd and before + first == 0 else 2 - together
+            # whose beginning is computed any may be the first. So has the store before this one.
+            is_next = first == 0 and _follows_store(op)
+            left = 0 if is_next or (is_odd and before + first == 0) else 2 - together
             if inner == 0:
                 asm.copies_read(f, left, self.is_first)
                 asm.named_barrier(f, barrier, WARPGROUP)
@@ -476,6 +477,14 @@ class TileOps:
                 bits = [f.bitcast(convert.narrow(f, value, tile.dtype), "i32") for value in pair]
                 text = "st.shared.v2.b32 [$0], {$1, $2};"
                 asm.effect(f, text, "r,r,r", [op32(f, "add", line, inside), *bits])
+
+
+def _follows_store(op: SpecOp) -> bool:
+    """Whether another result of the program leaves through the same staging buffers before."""
+    before = op.prev_op
+    while before is not None and before.name != op.name:
+        before = before.prev_op
+    return before is not None
 
 
 def _is_even(op: SpecOp) -> bool:

@@ -100,9 +100,11 @@ def has_steps(epilogue: Epilogue, pieces: int = 1) -> bool:
 def pieces_of(epilogue: Epilogue) -> int:
     """In how many steps a part is computed: more than one where it is work, so that dots never wait for it.
 
-    A step starts its dots one after the other, and what is between them must not take longer than they do.
+    A step starts its dots one after the other, and what is between them must not take longer than they do. Several
+    results share the staging buffers, each for a whole part at a time.
     """
-    is_work = any(op.name == "ttile.elementwise" for op in epilogue.ops)
+    stores = sum(op.name == "ttile.store" for op in epilogue.ops)
+    is_work = stores == 1 and any(op.name == "ttile.elementwise" for op in epilogue.ops)
     return next((pieces for pieces in PIECES if is_work and has_steps(epilogue, pieces)), 1)
 
 

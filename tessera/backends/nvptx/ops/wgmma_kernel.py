@@ -294,6 +294,9 @@ def _check_epilogue(op: ops.EpilogueOp) -> None:
     for part in op.walk():
         if part is not op and part.name in _ELSEWHERE:
             op.fail(f"`{part.name}` is not done some columns at a time, beside the dots of another program")
+    stores = sum(part.name == "ttarget.store_tile" for part in op.walk())
+    if stores > 1 and pieces > 1:
+        op.fail(f"{stores} results leave through the same staging buffers: a part is not stored in {pieces} pieces")
     tiles = op.parent_op()
     if isinstance(tiles, SpecOp) and tiles.name == "ttarget.tiles":
         _check_position(op, tiles)
