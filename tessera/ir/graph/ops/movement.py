@@ -144,8 +144,8 @@ def _transpose_before_reshape(simplifier: Simplifier, operand: Any, axes: Sequen
     groups = _joined_dims(given, shape)
     if groups is None:
         return None
-    turned = simplifier.emit("transpose", joined.operands[0], axes=tuple(one for axis in axes for one in groups[axis]))
-    return simplifier.emit("reshape", turned, shape=tuple(shape[axis] for axis in axes))
+    moved = simplifier.emit("transpose", joined.operands[0], axes=tuple(one for axis in axes for one in groups[axis]))
+    return simplifier.emit("reshape", moved, shape=tuple(shape[axis] for axis in axes))
 
 
 def _joined_dims(given: Sequence[Dim], shape: Sequence[Dim]) -> list[list[int]] | None:

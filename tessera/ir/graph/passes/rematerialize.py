@@ -30,7 +30,7 @@ is one more contraction or library kernel."""
 
 
 NEAR = 2
-"""Kernels, one behind the other, between places that share what is rematerialized: a contraction and its reader."""
+"""Kernels, one behind the other, between uses that share what is rematerialized: a contraction and its reader."""
 
 
 @frozen

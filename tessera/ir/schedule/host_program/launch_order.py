@@ -125,7 +125,7 @@ class LaunchOrder:
         """The order of launches alone, with numbers of its own and no edge that others imply."""
         numbers = {number: at for at, number in enumerate(n.number for n in self.nodes if n.is_launch)}
         order = self._sort()
-        # Bits are places in a topological order here, in which the highest of some comes before no other of them.
+        # Bits are positions in a topological order here, in which the highest of some comes before no other of them.
         before = [0] * len(order)
         place = {number: at for at, number in enumerate(order)}
         predecessors, _ = self.tables()

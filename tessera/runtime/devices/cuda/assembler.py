@@ -52,7 +52,7 @@ def _assembler_version(path: str) -> str:
 
 
 class _Assemblers:
-    """Assemblers of this process, as many at a time as there are processors, and the texts that they were given."""
+    """Assemblers of this process, as many at a time as there are CPUs, and the texts that they were given."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -182,8 +182,8 @@ class CudaDonation:
         """Put what the last call was given, and did not write over, where results of this one are taken from.
 
         In a loop over a state each result then alternates between two addresses, whatever else is freed meanwhile, and
-        launches for the same addresses are replayed as a graph. What they hold in between is small: large blocks are
-        free at once.
+        launches for the same addresses are replayed as a graph. What they hold in between is small: large blocks do
+        not wait.
         """
         spares, self._spares = self._spares, []
         for free_list, address in reversed(spares):
