@@ -166,7 +166,7 @@ def judge_losses(ours: Sequence[float], theirs: Sequence[Sequence[float]]) -> Ro
 
 
 def loss_rows(torch: Any, steps: int = STEPS) -> Iterator[Row]:
-    """200 steps of GPT-2-small on text by bytes, beside runs of torch with other seeds."""
+    """200 steps of GPT-2-small on the same text by bytes, beside runs of torch from parameters of other seeds."""
     model = replace(GPT2, config=replace(GPT2.config, vocabulary=256))
     tokens, step = text_tokens(), make_step()
     state, batches = make_state(model.config, draw_parameters(model.config)), windows(tokens, model, 0)
@@ -181,7 +181,7 @@ def loss_rows(torch: Any, steps: int = STEPS) -> Iterator[Row]:
         peer = TorchTrainer(
             torch, torch_model(torch, model.config, draw_parameters(model.config, seed)), compiled=False
         )
-        batches, found = windows(tokens, model, seed), list[float]()
+        batches, found = windows(tokens, model, 0), list[float]()
         for _ in range(steps):
             found.append(float(peer.step(*(torch.tensor(one, device="cuda") for one in next(batches)))))
         theirs.append(found)
