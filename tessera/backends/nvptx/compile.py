@@ -43,7 +43,7 @@ from tessera.ir.target.machine_code import CodeTarget, begin, compile_texts
 from tessera.ir.target.program import BASELINE_CODE, BASELINE_TEXT, Begin, CompileOptions, LlvmEmitter, interface_of
 from tessera.ir.target.typed_ops import KernelOp
 from tessera.ir.tile.choices import EPILOGUES, ROLES
-from tessera.runtime.devices.cuda import assembler
+from tessera.runtime.devices.cuda.assembler import starter
 from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
 
@@ -209,12 +209,12 @@ class NvptxCompilation:
         backend = self.backend
         called = [kernel for kernel in kernels if not kernel.value("variant_of")]
         codes: list[KernelCode] = []
-        written = (backend.code(target) for target in targets)
+        written, assemble = (backend.code(target) for target in targets), starter(backend.machine.cpu)
         for code in itertools.chain(written, self._many_calls(program, targets)):
             codes.append(code)
             if begin is not None:
                 # PTX of this one is made while the next is written, and is assembled as soon as it is there.
-                begin(code.text, backend.code_target, lambda ptx: assembler.begin(ptx, backend.machine.cpu))
+                begin(code.text, backend.code_target, assemble)
         plan = plan_streams(program, called, codes, self.chooser, backend.machine)
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)

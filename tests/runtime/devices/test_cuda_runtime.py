@@ -14,8 +14,7 @@ from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import dlpack
 from tessera.runtime.cache import Store
-from tessera.runtime.devices.cuda import assembler
-from tessera.runtime.devices.cuda.assembler import machine_codes
+from tessera.runtime.devices.cuda.assembler import machine_codes, starter
 from tessera.runtime.devices.cuda.driver import error_of, is_available
 from tessera.runtime.devices.cuda.memory import FreeList, Pool, round_size
 from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Plan, Sizes, code_for
@@ -260,14 +259,15 @@ def test_a_text_that_was_begun_is_assembled_once(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "store"))
     times = tmp_path / "times"
     monkeypatch.setattr("tessera.runtime.devices.cuda.assembler.is_available", lambda: False)
-    assembler.begin(b"begun", "sm_90a")
-    assert not times.exists(), "there is no GPU to assemble for"
+    assert starter("sm_90a") is None, "there is no GPU to assemble for"
     monkeypatch.setattr("tessera.runtime.devices.cuda.assembler.is_available", lambda: True)
-    assembler.begin(b"begun", "sm_90a")
-    assembler.begin(b"begun", "sm_90a")
+    start = starter("sm_90a")
+    assert start is not None
+    start(b"begun")
+    start(b"begun")
     assert machine_codes([b"begun", b"new"], "sm_90a") == [b"begun", b"new"]
     assert times.read_text().count("one") == 2
-    assembler.begin(b"new", "sm_90a")
+    start(b"new")
     assert machine_codes([b"new"], "sm_90a") == [b"new"], "it is in the store"
     assert times.read_text().count("one") == 2
 

@@ -1,6 +1,6 @@
 """PTX to machine code: by `ptxas` where there is one, else by the driver; kept in the store beside everything else.
 
-Assemblers are processes, so that they run side by side, and beside the compiler: `begin` starts on a text as soon as
+Assemblers are processes, so that they run side by side, and beside the compiler: a `starter` gets each text as soon as
 there is one, and `machine_codes` waits for those that were begun.
 """
 
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
@@ -87,17 +87,21 @@ def _key_of(ptx: bytes, architecture: str, path: str | None) -> str:
     return key_of("cubin", architecture, maker, ptx)
 
 
-def begin(ptx: bytes, architecture: str) -> None:
-    """Let an assembler start on a text that will be run, while the caller goes on.
+def starter(architecture: str) -> Callable[[bytes], None] | None:
+    """What lets an assembler start on a text that will be run, while the compiler goes on, from any thread.
 
-    Nothing is begun where there is no GPU to run it on or no assembler, nor where the cubin was made before.
+    It is None where there is no GPU to run it on, or no assembler; a cubin that was made before is not made again.
     """
     path = assembler()
     if path is None or not is_available():
-        return
-    key = _key_of(ptx, architecture, path)
-    if default_store().get(key) is None:
-        _ASSEMBLERS.submit(key, ptx, architecture, path)
+        return None
+
+    def start(ptx: bytes) -> None:
+        key = _key_of(ptx, architecture, path)
+        if default_store().get(key) is None:
+            _ASSEMBLERS.submit(key, ptx, architecture, path)
+
+    return start
 
 
 def machine_code(ptx: bytes, architecture: str, store: Store | None = None) -> bytes:
