@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,24 @@ def test_many_texts_compile_once_each_in_order() -> None:
     objects = compile_texts([add(1), add(2), add(1), add(3)], X86)
     assert objects[0] == objects[2]
     assert len(set(objects)) == 3
+
+
+def test_the_next_program_of_the_chain_gets_the_bytes_as_soon_as_they_are_there() -> None:
+    given, done = list[bytes](), threading.Event()
+
+    def take(made: bytes) -> None:
+        given.append(made)
+        done.set()
+
+    machine_code.begin(add(61), X86, take)
+    assert done.wait(30)
+    assert given == [compile_text(add(61), X86)]
+    machine_code.begin(add(61), X86, take)
+    assert given == 2 * given[:1], "what is known is given without a worker"
+    machine_code.begin("this is no LLVM text", X86, take)
+    with pytest.raises(CodegenError):
+        compile_text("this is no LLVM text", X86)
+    assert len(given) == 2, "what is refused is said to whoever asks for it"
 
 
 def test_a_text_that_was_begun_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
