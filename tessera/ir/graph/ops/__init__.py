@@ -129,12 +129,13 @@ class _Folder(Registry):
                     self._read[module] = tuple(self.add(spec) for spec in specs)
 
     def __getitem__(self, name: str) -> OpSpec:
-        if self._unread:
+        # A program asks for thousands of ops, nearly all of which were read: those need no lock.
+        if self._unread and f"tgraph.{name}" not in self._specs and name not in self._specs:
             self._read_until(name)
         return super().__getitem__(name)
 
     def find(self, full: str) -> OpSpec | None:
-        if self._unread:
+        if self._unread and full not in self._specs:
             self._read_until(full)
         return super().find(full)
 
