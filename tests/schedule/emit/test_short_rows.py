@@ -65,3 +65,15 @@ def test_a_program_has_several_short_columns() -> None:
     assert [one.tobytes() for one in outputs(run_program(module, x))] == [one.tobytes() for one in wanted]
     (kernel,) = [op for op in module.walk() if isinstance(op, KernelOp)]
     assert (kernel.grid[0].value or 6000) < 6000 // 8
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (2, 0, 8)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_tensor_without_elements_is_beside_what_is_reduced(shape: tuple[int, ...], axis: int) -> None:
+    def both(x: Any) -> Any:
+        return ops.exp(x), ops.exp(x).sum(axis=axis)
+
+    x = np.zeros(shape, np.float32)
+    whole, reduced = outputs(ts.jit(both)(x))
+    assert whole.shape == shape
+    assert reduced.tobytes() == x.sum(axis=axis).tobytes()

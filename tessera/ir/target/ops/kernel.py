@@ -189,9 +189,15 @@ def _check_memory(op: SpecOp) -> None:
             check_written(part, part.operands[index])
             written.add(part.operands[index])
     arguments = op.regions[0].block.args
-    missing = [index for index in op.value("writes") if arguments[index] not in written]
+    # Of a tensor without elements there is nothing to write.
+    missing = [n for n in op.value("writes") if arguments[n] not in written and not _is_empty(arguments[n])]
     if missing and len(list(op.regions[0].block.ops)) > 1:
         op.fail(f"`@{op.value('symbol')}` declares that it writes argument {missing[0]}, and nothing does")
+
+
+def _is_empty(buffer: SSAValue) -> bool:
+    assert isinstance(buffer.type, BufferAttr)
+    return any(dim.value == 0 for dim in buffer.type.shape)
 
 
 def _part_of_scratch(op: SpecOp) -> tuple[Dim, Dim]:
