@@ -11,6 +11,7 @@ import pytest
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
 from tessera.runtime.devices.cuda.memory import FreeList, Pool
 from tessera.runtime.devices.cuda.program import CudaDonation, Plan
+from tessera.runtime.devices.cuda.streams import CURRENT
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Shared, form_of
 from tessera.runtime.donation import Donation
 from tessera.types.dtype import f32
@@ -84,6 +85,29 @@ def test_results_alternate_between_two_addresses_whatever_else_is_freed(free_lis
         seen.append(tuple(one.address for one in state))
         free_list.free.append(0x5000000 + 0x10000 * at)  # another tensor's
     assert seen == [(0x30000, 0x40000), (0x10000, 0x20000)] * 6
+
+
+def test_threads_that_call_at_a_time_free_a_block_once(free_list: FreeList, monkeypatch: pytest.MonkeyPatch) -> None:
+    donation = CudaDonation(Donation((0, 1), ()), ["x", "y"])
+    give_up = CudaTensor.give_up
+
+    def while_another_begins(tensor: CudaTensor) -> list[tuple[FreeList, int]]:
+        donation.free_spares()
+        return give_up(tensor)
+
+    monkeypatch.setattr(CudaTensor, "give_up", while_another_begins)
+    given = own(0x10000, free_list), own(0x20000, free_list)
+    donation.finish(given, given, (), None)
+    donation.free_spares()
+    assert sorted(free_list.free) == [0x10000, 0x20000]
+
+
+def test_in_a_capture_blocks_do_not_wait(free_list: FreeList, monkeypatch: pytest.MonkeyPatch) -> None:
+    donation = CudaDonation(Donation((0,), ()), ["x"])
+    monkeypatch.setattr(CURRENT, "capture", object())
+    given = (own(0x10000, free_list),)
+    donation.finish(given, given, (), None)
+    assert free_list.free == [0x10000], "at its end the graph takes what is free in its stream"
 
 
 def test_what_is_not_donated_may_be_passed_twice(free_list: FreeList) -> None:

@@ -173,7 +173,10 @@ class CudaDonation:
         for result, number in self._donation.kept:
             ready[number].give_to(made[result], stream)
         for number in self._others:
-            self._spares += ready[number].give_up()
+            if CURRENT.capture is not None:
+                ready[number].give_to(None)  # at its end the graph takes what is free
+            else:
+                self._spares.extend(ready[number].give_up())
         for number in self._donation.given:
             if given[number] is not ready[number]:
                 given[number].give_to(None)
@@ -185,8 +188,12 @@ class CudaDonation:
         launches for the same addresses are replayed as a graph. What they hold in between is small: large blocks do
         not wait.
         """
-        spares, self._spares = self._spares, []
-        for free_list, address in reversed(spares):
+        # One by one, each by one operation: threads that call at a time would else free a block twice.
+        while self._spares:
+            try:
+                free_list, address = self._spares.pop()
+            except IndexError:
+                return
             free_list.free.append(address)
 
     def __del__(self) -> None:
