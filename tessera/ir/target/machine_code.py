@@ -141,9 +141,10 @@ def begin(
         return
     found = _find_object(key, _find_store())
     if found is None:
-        _begun[key] = _submit(text, target, timeout)
+        # Another thread that has the same text may take it from there at once.
+        answer = _begun[key] = _submit(text, target, timeout)
         if then is not None:
-            _begun[key].add_done_callback(lambda answer: _go_on(answer, then))
+            answer.add_done_callback(lambda answer: _go_on(answer, then))
     elif then is not None:
         then(found)
 

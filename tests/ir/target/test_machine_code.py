@@ -92,6 +92,18 @@ def test_the_next_program_of_the_chain_gets_the_bytes_as_soon_as_they_are_there(
     assert len(given) == 2, "what is refused is said to whoever asks for it"
 
 
+def test_another_thread_may_take_a_text_as_soon_as_it_was_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Taken(dict[str, Any]):
+        def __setitem__(self, key: str, value: Any) -> None:
+            """Gone at once, as if another thread had asked for its bytes."""
+
+    monkeypatch.setattr(machine_code, "_begun", Taken())
+    given, done = list[bytes](), threading.Event()
+    machine_code.begin(add(67), X86, lambda made: (given.append(made), done.set())[0])
+    assert done.wait(30)
+    assert given == [compile_text(add(67), X86)]
+
+
 def test_a_text_that_was_begun_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[str] = []
     submit = worker_pool.WorkerPool.submit
