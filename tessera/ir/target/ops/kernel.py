@@ -188,9 +188,9 @@ def _check_memory(op: SpecOp) -> None:
         for index in _WRITTEN.get(part.name, ()):
             check_written(part, part.operands[index])
             written.add(part.operands[index])
-    arguments = op.regions[0].block.args
+    arguments, writes = op.regions[0].block.args, tuple[int, ...](op.value("writes"))
     # Of a tensor without elements there is nothing to write.
-    missing = [n for n in op.value("writes") if arguments[n] not in written and not _is_empty(arguments[n])]
+    missing = [n for n in writes if arguments[n] not in written and not _is_empty(arguments[n])]
     if missing and len(list(op.regions[0].block.ops)) > 1:
         op.fail(f"`@{op.value('symbol')}` declares that it writes argument {missing[0]}, and nothing does")
 
