@@ -248,6 +248,18 @@ def test_results_that_share_staging_buffers_leave_part_by_part() -> None:
         verify(kernel)
 
 
+def test_results_of_other_widths_wait_for_each_other() -> None:
+    def widened(x: Any, w: Any, b: Any) -> Any:
+        y = (x @ w.T).cast(ts.f32) + b
+        return y.cast(ts.bf16), ts.ops.silu(y)
+
+    # A part of the first is one piece, and of the second two: the last of those is in the buffer of the next part.
+    kernel = lower_dot(widened, [(2048, 4096), (2560, 4096), (2560,)], (128, 256, 64))
+    assert pieces_in(kernel) == [(first, 64) for first in range(0, 256, 64)]
+    waits = re.findall(r"bulk\.wait_group\.read (\d)", BACKEND.code(kernel).text)
+    assert set(waits) == {"0"}
+
+
 @pytest.mark.parametrize(("columns", "pieces"), [(48, 1), (64, 8), (64, 3), (64, 0), (64, -1), (0, 1), (192, 2)])
 def test_parts_and_pieces_that_would_not_leave_whole_are_refused(columns: int, pieces: int) -> None:
     kernel = lower_dot(layer, [(2048, 4096), (2560, 4096), (2560,)], (128, 256, 64))

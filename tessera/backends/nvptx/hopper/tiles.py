@@ -411,7 +411,7 @@ class TileOps:
             group = [(op32(f, "add", at[slot], own), *pieces[first + slot]) for slot in range(together)]
             # Two groups may be under way, and this one takes the buffer of the older, or of both.
             # After an odd number of pieces the last one of the program before has the first buffer as well; of parts
-            # whose beginning is computed any may be the first. So has the store before this one.
+            # whose beginning is computed any may be the first. So may the store before this one.
             is_next = first == 0 and _follows_store(op)
             left = 0 if is_next or (is_odd and before + first == 0) else 2 - together
             if inner == 0:
@@ -480,11 +480,15 @@ class TileOps:
 
 
 def _follows_store(op: SpecOp) -> bool:
-    """Whether another result of the program leaves through the same staging buffers before."""
-    before = op.prev_op
-    while before is not None and before.name != op.name:
-        before = before.prev_op
-    return before is not None
+    """Whether another result may be leaving through the staging buffer that this one begins with.
+
+    One before it in the program begins with the same. One behind it has left the part before: in an even number of
+    pieces for each of this one's, or half as many, where their elements are not as wide.
+    """
+    assert op.parent is not None
+    others = [one for one in op.parent.ops if one.name == op.name and one is not op]
+    bits = shaped_type(op.operands[0]).dtype.bits
+    return any(one.is_before_in_block(op) or shaped_type(one.operands[0]).dtype.bits != bits for one in others)
 
 
 def _is_even(op: SpecOp) -> bool:
