@@ -153,3 +153,16 @@ def test_an_update_stays_out_of_the_epilogue_of_a_gpu() -> None:
     text, _ = schedule(step, w, w, w, drawn(256, 64), policy=ts.Training())
     assert [name for name in kernels_in(text) if "sqrt" in name]
     assert not [name for name in kernels_in(text) if name.startswith("matmul") and "sqrt" in name]
+
+
+def test_a_promise_is_kept_beside_many_results() -> None:
+    def step(x: Any, w: Any, b: Any, m: Any, v: Any) -> Any:
+        y = ts.ops.epilogue.chain([ts.ops.epilogue.bias(b), ts.ops.epilogue.act("relu")])(x @ w)
+        m, v = m * 0.9 + y, v * 0.9 + y * y
+        return y, m, v, y - m
+
+    arrays = [one.astype(ml_dtypes.bfloat16) for one in (drawn(256, 64), drawn(64, 128), drawn(128))]
+    text, _ = schedule(step, *arrays, *[drawn(256, 128).astype(ml_dtypes.bfloat16)] * 2)
+    first, *others = kernels_in(text)
+    assert first.startswith("matmul_add_relu_fused")
+    assert others

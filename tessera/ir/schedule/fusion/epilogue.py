@@ -3,9 +3,9 @@
 Which ops those are is decided for the whole program before any group exists, because it depends on who reads their
 results. All that could go there does, but for ops that read only values which must be in memory anyway and whose own
 readers can compute them as they read: in the epilogue those would be one more result to write. Where whole tiles are in
-registers, an epilogue with many results leaves but their common source there: operands and results of an optimizer's
-update spill (528 bytes of AdamW's on sm_90a), and save less than that costs. Library kernels take nothing but what the
-user promised to be one kernel with them (`epilogue.chain`).
+registers, an epilogue with many results leaves but their common source there, and what the user promised: operands and
+results of an optimizer's update spill (528 bytes of AdamW's), and save less than that costs. Library kernels take
+nothing but what the user promised to be one kernel with them (`epilogue.chain`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ class _Finder:
                 moved.add(number)
         found = inside - moved - {start}
         written = sum(self._escapes(number, found) for number in found)
-        return frozenset(self._chain(start, found) if self.program.whole_tiles and written > _MOST_RESULTS else found)
+        if not self.program.whole_tiles or written <= _MOST_RESULTS:
+            return frozenset(found)
+        promised = (self.find_promise(start, number) for number in found if self._is_promise(number))
+        return frozenset(self._chain(start, found)).union(*promised)
 
     def _chain(self, start: int, inside: set[int]) -> list[int]:
         """The ops behind an op that read nothing else, one after the other, as long as none has a wider result."""
@@ -127,6 +130,10 @@ class _Finder:
             found.append(number)
             users, bits = self._users(number), self._bits(number)
         return found
+
+    def _is_promise(self, number: int) -> bool:
+        lower = spec_of(self.records[number]).lower
+        return isinstance(lower, Pointwise) and lower.is_promise
 
     def _bits(self, number: int) -> int:
         return self.program.type(self.records[number].results[0]).dtype.bits
