@@ -196,7 +196,7 @@ class Policy:
             raise PolicyError(f"a policy is {{storage = bf16, accumulate = f32, ...}}, got {entries!r}")
         given: dict[str, Any] = dict(entries)  # pyright: ignore[reportUnknownArgumentType]
         # Every op of a program carries one of few policies. Of numbers that are equal the type counts too.
-        plain = {name: value for name, value in given.items() if not isinstance(value, dict | list)}
+        plain = {name: value for name, value in given.items() if isinstance(value, str | int | float | DType)}
         key: Any = tuple((name, value.__class__, value) for name, value in plain.items())
         found = _KNOWN.get(key) if len(plain) == len(given) else None
         if found is None:

@@ -201,3 +201,9 @@ def test_integers_are_cast_to_the_ends_of_their_range_where_a_policy_saturates(
 
     jitted: Any = ts.jit(cast, policy=Policy(saturation=saturation) if saturation else SILENT, backend="reference")
     assert np.asarray(jitted(np.array([300, -300, 5], np.int32))).tolist() == expected
+
+
+@pytest.mark.parametrize("entries", [{"storage": {1}}, {"rounding": bytearray(b"down")}])
+def test_entries_that_cannot_be_hashed_are_refused_as_others_are(entries: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError):
+        Policy.of(entries)
