@@ -134,7 +134,7 @@ def _number_of(record: Record | None) -> Any:
     if record is None or record.operands:
         return None
     value, dims = record.attributes.get("value"), record.attributes.get("dims", ())
-    if isinstance(value, int | float) and value == int(value) and record.attributes.get("shape") == ():
+    if isinstance(value, int | float) and float(value).is_integer() and record.attributes.get("shape") == ():
         return Dim.constant(int(value))
     return dims[0] if len(dims) == 1 and isinstance(dims[0], Dim) else None
 

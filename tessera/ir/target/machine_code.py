@@ -141,7 +141,7 @@ def begin(
         return
     found = _find_object(key, _find_store())
     if found is None:
-        # Another thread that has the same text may take it from there at once.
+        # Another thread that has the same text may take it from there immediately.
         answer = _begun[key] = _submit(text, target, timeout)
         if then is not None:
             answer.add_done_callback(lambda answer: _go_on(answer, then))

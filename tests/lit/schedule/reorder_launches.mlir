@@ -1,4 +1,5 @@
-// RUN: tessera-opt %s -p 'schedule-reorder-launches{seed = 5}' | filecheck %s
+// RUN: tessera-opt %s -p 'schedule-reorder-launches{seed = 9}' | filecheck %s
+// RUN: tessera-opt %s -p 'schedule-reorder-launches{seed = 9}' | filecheck %s --check-prefix=CALLS
 
 // Two independent calls are swapped, each with its buffer before it; who reads both stays behind them.
 // CHECK-LABEL: tsched.module @apart(
@@ -64,9 +65,10 @@ tsched.module @said(%x: !ttile.buffer<[64], f32>) {
 // CHECK-DAG:     tsched.layout %x {partition = ["batch"], mesh_axes = ["dp"]}
 // CHECK-DAG:     tsched.collective %x {pattern = "RS_MM_AG", axis = "tp", algo = "ring", quantize = "fp8"}
 // CHECK-DAG:     tsched.pipeline @train {axis = "pp", stages = 3, microbatch = 8}
-// CHECK:         tsched.call @g(%[[B:[a-z0-9]+]])
-// CHECK:         tsched.call @f(%[[A:[a-z0-9]+]])
-// CHECK:         tsched.call @h(%[[A]], %[[B]],
+// CALLS-LABEL: tsched.module @choices(
+// CALLS:         tsched.call @g(%[[B:[a-z0-9]+]])
+// CALLS:         tsched.call @f(%[[A:[a-z0-9]+]])
+// CALLS:         tsched.call @h(%[[A]], %[[B]],
 tsched.module @choices(%x: !ttile.buffer<[B], f32>) -> !ttile.buffer<[B], f32> attributes {workspace = 512*B} {
   %a = tsched.alloc {offset = 0} : !ttile.buffer<[B, 64], f32>
   tsched.call @f(%a) sizes = [B]
