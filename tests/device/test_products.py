@@ -208,7 +208,13 @@ def three_results(x: Any, w: Any, b: Any) -> Any:
     return first, second, (first.cast(ts.f32) * 2.0).cast(ts.f32)
 
 
-@pytest.mark.parametrize("function", [two_results, three_results])
+def wide_and_narrow(x: Any, w: Any, b: Any) -> Any:
+    """Lines of staging buffers hold half as many columns of the second one."""
+    first, second = two_results(x, w, b)
+    return first, second.cast(ts.f32) + first.cast(ts.f32) * 0.0
+
+
+@pytest.mark.parametrize("function", [two_results, three_results, wide_and_narrow])
 @pytest.mark.parametrize(("m", "n", "k"), [(4096, 3072, 768), (4096, 3080, 640), (1000, 5000, 1088), (512, 1024, 256)])
 def test_each_of_several_results_is_right(function: Any, m: int, n: int, k: int) -> None:
     """They leave through the same staging buffers, beside the dots of the next program where there are many."""
