@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -261,6 +262,8 @@ def test_a_text_that_was_begun_is_assembled_once(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("tessera.runtime.devices.cuda.assembler.is_available", lambda: False)
     assert starter("sm_90a") is None, "there is no GPU to assemble for"
     monkeypatch.setattr("tessera.runtime.devices.cuda.assembler.is_available", lambda: True)
+    monkeypatch.setattr("tessera.runtime.devices.cuda.assembler.driver", lambda: SimpleNamespace(architecture="sm_90a"))
+    assert starter("sm_80") is None, "there is another GPU"
     start = starter("sm_90a")
     assert start is not None
     start(b"begun")

@@ -90,10 +90,10 @@ def _key_of(ptx: bytes, architecture: str, path: str | None) -> str:
 def starter(architecture: str) -> Callable[[bytes], None] | None:
     """What lets an assembler start on a text that will be run, while the compiler goes on, from any thread.
 
-    It is None where there is no GPU to run it on, or no assembler; a cubin that was made before is not made again.
+    It is None where there is no such GPU to run it on, or no assembler; a cubin that was made before is not made again.
     """
     path = assembler()
-    if path is None or not is_available():
+    if path is None or not is_available() or driver().architecture != architecture:
         return None
 
     def start(ptx: bytes) -> None:
