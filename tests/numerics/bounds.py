@@ -34,9 +34,9 @@ class Asked:
         exact: Array,
         place: int = 0,
         *,
-        on_matrix_units: bool = False,
+        on_tensor_cores: bool = False,
     ) -> None:
-        self.on_matrix_units = on_matrix_units
+        self.on_tensor_cores = on_tensor_cores
         self.spec, self.attributes, self.place = spec, attributes, place
         self.arrays = list(arrays)
         self.exact = exact.astype(np.float64)
@@ -329,9 +329,9 @@ def _product(inner: Callable[[Asked], int]) -> Bound:
 def _is_chain(asked: Asked) -> bool:
     """Whether the reference follows the recipe of contractions, to the last bit: where f64 is wider than the sum.
 
-    Matrix units add in an order of their own.
+    Tensor cores add in an order of their own.
     """
-    return asked.compute == np.float32 and not asked.on_matrix_units
+    return asked.compute == np.float32 and not asked.on_tensor_cores
 
 
 def _chain(inner: Callable[[Asked], int]) -> Bound:
@@ -398,7 +398,7 @@ def assert_close(
     given: Sequence[Array],
     where: str,
     *,
-    on_matrix_units: bool = False,
+    on_tensor_cores: bool = False,
 ) -> None:
     """Raises unless each result is within its bound, or equal where the op is exact."""
     with np.errstate(all="ignore"):
@@ -412,7 +412,7 @@ def assert_close(
         if bound is None or not dtype_of(theirs).is_float:
             _assert_between(ours, theirs, theirs, where)
             continue
-        asked_by = partial(Asked, place=place, on_matrix_units=on_matrix_units)
+        asked_by = partial(Asked, place=place, on_tensor_cores=on_tensor_cores)
         low, high = _interval(spec, arrays, attributes, bound, dtype_of(theirs), asked_by)
         _assert_between(ours, low, high, where)
 

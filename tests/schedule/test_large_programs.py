@@ -69,3 +69,18 @@ def test_a_sum_of_three_hundred_arguments() -> None:
 def test_three_hundred_results() -> None:
     given = ts.jit(lambda x: tuple(x[at % 24] + ops.sum(x * 2.0) for at in range(300)))(X)
     np.testing.assert_allclose([float(one) for one in given], [X[at % 24] for at in range(300)], atol=1e-5)
+
+
+def test_a_long_chain_between_a_matmul_and_a_sum_of_columns() -> None:
+    """Who computes what such a sum reads is found without recursion."""
+
+    def run(x: Any, w: Any) -> Any:
+        y = x @ w
+        for _ in range(1500):
+            y = y * 1.0009765625
+        return ops.sum(y, axis=0)
+
+    x = X.reshape(6, 4)
+    wanted = np.abs(x).astype(np.float64).sum(0) * 1.0009765625**1500
+    # Each product rounds once.
+    np.testing.assert_allclose(ts.jit(run)(np.abs(x), np.eye(4, dtype=np.float32)), wanted, rtol=1500 * 2.0**-24)

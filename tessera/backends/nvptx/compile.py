@@ -209,7 +209,8 @@ class NvptxCompilation:
         backend = self.backend
         called = [kernel for kernel in kernels if not kernel.value("variant_of")]
         codes: list[KernelCode] = []
-        written, assemble = (backend.code(target) for target in targets), starter(backend.machine.cpu)
+        written = (backend.code(target) for target in targets)
+        assemble = starter(backend.machine.cpu) if begin is not None else None
         for code in itertools.chain(written, self._many_calls(program, targets)):
             codes.append(code)
             if begin is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
@@ -30,20 +29,31 @@ class _Part:
     chain: frozenset[int]
 
 
+def column_axes(tape: Tape, record: Record) -> tuple[int, ...]:
+    """The axes of a reduction that keeps the last one; none of anything else."""
+    lower = spec_of(record).lower
+    if not isinstance(lower, Reduction):
+        return ()
+    source = tape.types[record.operands[0]]
+    axes = tuple(lower.axes(source, record.attributes))
+    return () if source.rank - 1 in axes else axes
+
+
 def with_own_producers(tape: Tape) -> Tape:
     """The tape with cheap elementwise ops repeated for reductions along columns, where others read their results."""
     finder = _Finder(tape)
-    copies: dict[int, list[_Part]] = {}
-    for part in finder.parts():
-        for number in part.chain if finder.pays(part) else ():
-            copies.setdefault(number, []).append(part)
-    if not copies:
+    parts = [part for part in finder.parts() if finder.pays(part)]
+    if not parts:
         return tape
     made = replace(tape, records=[], types=list(tape.types))
-    values: dict[_Part, dict[int, int]] = {part: {} for parts in copies.values() for part in parts}
+    values: dict[_Part, dict[int, int]] = {part: {} for part in parts}
+    owners = {number: part for part in parts for number in part.reductions}
+    copies: dict[int, list[_Part]] = {}
+    for part in parts:
+        for number in part.chain:
+            copies.setdefault(number, []).append(part)
     for number, record in enumerate(tape.records):
-        owner = next((part for part in values if number in part.reductions), None)
-        made.records.append(record if owner is None else _reading(record, values[owner]))
+        made.records.append(_reading(record, values[owners[number]]) if number in owners else record)
         for part in copies.get(number, ()):
             results = tuple(made.new_value(tape.types[value]) for value in record.results)
             made.records.append(replace(_reading(record, values[part]), results=results))
@@ -66,14 +76,14 @@ class _Finder:
         for number, record in enumerate(tape.records):
             for operand in record.operands:
                 self.readers.setdefault(operand, []).append(number)
-        self.outputs = frozenset(tape.outputs)
-        self.is_in_memory, self.is_epilogue = cache(self._is_in_memory), cache(self._is_epilogue)
+        self.epilogues = self._find_epilogues()
+        self.in_memory = self._find_in_memory()
 
     def parts(self) -> list[_Part]:
         """The reductions along columns with their ops; those that share some are one part."""
         found: list[_Part] = []
         for number, record in enumerate(self.records):
-            axes = self._column_axes(record)
+            axes = column_axes(self.tape, record)
             chain = self._chain(record.operands[0]) if axes else frozenset[int]()
             if not chain:
                 continue
@@ -88,49 +98,40 @@ class _Finder:
             )
         return found
 
-    def _column_axes(self, record: Record) -> tuple[int, ...]:
-        lower = spec_of(record).lower
-        if not isinstance(lower, Reduction):
-            return ()
-        source = self.tape.types[record.operands[0]]
-        axes = tuple(lower.axes(source, record.attributes))
-        return () if source.rank - 1 in axes else axes
-
     def _chain(self, value: int) -> frozenset[int]:
         """The elementwise ops behind a value, up to values that are in memory whoever reads them."""
         found, pending, shape = set[int](), [value], self.tape.types[value].shape
         while pending:
             one = pending.pop()
             number = self.makers.get(one, -1)
-            if number < 0 or number in found or self.tape.types[one].shape != shape or self.is_in_memory(one):
+            if number < 0 or number in found or self.tape.types[one].shape != shape or one in self.in_memory:
                 continue
-            if isinstance(spec_of(self.records[number]).lower, Pointwise) and not self.is_epilogue(number):
+            if isinstance(spec_of(self.records[number]).lower, Pointwise) and number not in self.epilogues:
                 found.add(number)
                 pending += self.records[number].operands
         return frozenset(found)
 
-    def _is_epilogue(self, number: int) -> bool:
-        """Whether an op is computed on what a contraction gives, by itself or behind others that nothing else reads."""
-        for operand in self.records[number].operands:
-            maker = self.makers.get(operand, -1)
-            lower = spec_of(self.records[maker]).lower if maker >= 0 else None
-            if isinstance(lower, Contraction | Library):
-                return True
-            if isinstance(lower, Pointwise) and len(self.readers[operand]) == 1 and self.is_epilogue(maker):
-                return True
-        return False
+    def _find_epilogues(self) -> set[int]:
+        """Ops that are computed on what a contraction gives, by itself or behind others that nothing else reads."""
+        found: set[int] = set()
+        for number, record in enumerate(self.records):
+            for operand in record.operands:
+                maker = self.makers.get(operand, -1)
+                lower = spec_of(self.records[maker]).lower if maker >= 0 else None
+                is_next = isinstance(lower, Pointwise) and len(self.readers[operand]) == 1 and maker in found
+                if is_next or isinstance(lower, Contraction | Library):
+                    found.add(number)
+        return found
 
-    def _is_in_memory(self, value: int) -> bool:
-        """Whether a value is a result, or is read by anything but elementwise ops and reductions, through views too."""
-        for reader in self.readers.get(value, ()):
-            record = self.records[reader]
+    def _find_in_memory(self) -> set[int]:
+        """Values that are results, or read by anything but elementwise ops and reductions, through views too."""
+        found = set(self.tape.outputs)
+        for record in reversed(self.records):
             lower = spec_of(record).lower
-            if isinstance(lower, View):
-                if any(self.is_in_memory(result) for result in record.results):
-                    return True
-            elif not isinstance(lower, Pointwise | Reduction):
-                return True
-        return value in self.outputs
+            is_seen = isinstance(lower, View) and not found.isdisjoint(record.results)
+            if is_seen or not isinstance(lower, View | Pointwise | Reduction):
+                found.update(record.operands)
+        return found
 
     def pays(self, part: _Part) -> bool:
         """Whether reading the sources once more moves fewer bytes than writing and reading what others need."""

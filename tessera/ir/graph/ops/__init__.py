@@ -119,6 +119,8 @@ class _Folder(Registry):
     def _read_until(self, name: str = "") -> None:
         """Read modules until one has the op `name`; all of them when none has."""
         full = name if "." in name else f"{self.dialect}.{name}"
+        if full in self._specs:
+            return  # as nearly all of the thousands that a program asks for, without the lock
         with self._lock:
             while self._unread and full not in self._specs:
                 module = self._unread[0]
@@ -129,13 +131,12 @@ class _Folder(Registry):
                     self._read[module] = tuple(self.add(spec) for spec in specs)
 
     def __getitem__(self, name: str) -> OpSpec:
-        # A program asks for thousands of ops, nearly all of which were read: those need no lock.
-        if self._unread and f"tgraph.{name}" not in self._specs and name not in self._specs:
+        if self._unread:
             self._read_until(name)
         return super().__getitem__(name)
 
     def find(self, full: str) -> OpSpec | None:
-        if self._unread and full not in self._specs:
+        if self._unread:
             self._read_until(full)
         return super().find(full)
 

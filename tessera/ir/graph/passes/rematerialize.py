@@ -80,9 +80,8 @@ class _Decision:
         self.allowed = set(_choose_heavy(block, self.late)[: level - ROWS] if level > ROWS else ())
         self.numbers: dict[SSAValue, int] = {}
         self.values: dict[int, Value] = {}
-        self.made: dict[tuple[SSAValue, tuple[SSAValue, ...]], SSAValue] = {}
-        self.copies: dict[SSAValue, list[tuple[tuple[SSAValue, ...], SSAValue]]] = {}
-        """The same by value: where each was rematerialized."""
+        self.made: dict[SSAValue, dict[tuple[SSAValue, ...], SSAValue]] = {}
+        """What was rematerialized of each value, by what it waits for."""
         self.barriers: dict[tuple[SSAValue, tuple[SSAValue, ...]], SSAValue] = {}
         order: list[SSAValue] = [*block.args, *(result for op in block.ops for result in op.results)]
         self.depth: dict[SSAValue, int] = {}
@@ -210,11 +209,12 @@ class _Decision:
         One for a place a little earlier will do, where memory is no matter: a norm needs its rows once for the means
         that its gradient has in it, and once behind them, and both are one kernel.
         """
-        found = self.made.get((value, () if self._is_moved(value.owner) else after))
+        made = self.made.get(value, {})
+        found = made.get(() if self._is_moved(value.owner) else after)
         if found is not None or self.level != BYTES:
             return found
         kernels = self._kernels_before(after)
-        near = (one for where, one in self.copies.get(value, ()) if 0 <= kernels - self._kernels_before(where) <= NEAR)
+        near = (one for where, one in made.items() if 0 <= kernels - self._kernels_before(where) <= NEAR)
         return next(near, None)
 
     def _kernels_before(self, after: tuple[SSAValue, ...]) -> int:
@@ -244,8 +244,7 @@ class _Decision:
         self.block.insert_op_before(again, before)
         where = () if self._is_moved(op) else after
         for old, new in zip(op.results, again.results, strict=True):
-            self.made[old, where] = new
-            self.copies.setdefault(old, []).append((after, new))
+            self.made.setdefault(old, {})[where] = new
 
 
 def _choose_heavy(block: Block, late: Collection[Operation]) -> list[Operation]:

@@ -13,8 +13,8 @@ from functools import cached_property
 
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.grouping import FusionRule, Group, Site, When
-from tessera.ir.schedule.program import Program
-from tessera.ir.tile.facets import Gather, Pointwise, Reduction
+from tessera.ir.schedule.own_producers import column_axes
+from tessera.ir.tile.facets import Gather, Pointwise
 
 
 class RowPointwise(FusionRule):
@@ -37,7 +37,7 @@ class RowPointwise(FusionRule):
             ):
                 continue
             readers = {reader for value in record.results for reader, _ in program.readers.get(value, ())}
-            axes = {found.get(reader) or _reduced_columns(program, reader) for reader in readers}
+            axes = {found.get(reader) or column_axes(program.tape, program.tape.records[reader]) for reader in readers}
             if len(axes) == 1 and (one := axes.pop()):
                 found[number] = one
         return found
@@ -60,17 +60,6 @@ class RowPointwise(FusionRule):
             return False
         others = [one for one in site.sources if one is not group]
         return not self.groups.is_delayed(group, others, [site.record])
-
-
-def _reduced_columns(program: Program, number: int) -> tuple[int, ...]:
-    """The axes of a reduction that keeps the last one; none of anything else."""
-    record = program.tape.records[number]
-    lower = spec_of(record).lower
-    if not isinstance(lower, Reduction):
-        return ()
-    source = program.type(record.operands[0])
-    axes = tuple(lower.axes(source, record.attributes))
-    return () if source.rank - 1 in axes else axes
 
 
 RULE = RowPointwise

@@ -172,6 +172,9 @@ class CudaTensor(Operators):
             other.address = self.address
             free_list = owner if stream is None else POOL.free_list(self.nbytes, stream)
             other.move(free_list, self.stream if stream is None else stream)
+        self._consume()
+
+    def _consume(self) -> None:
         self._owner, self.lane = Donated(), NOWHERE
         del self.address
 
@@ -182,8 +185,7 @@ class CudaTensor(Operators):
             self.give_to(None)
             return []
         found = [(owner, self.address)]
-        self._owner, self.lane = Donated(), NOWHERE
-        del self.address
+        self._consume()
         return found
 
     @staticmethod
