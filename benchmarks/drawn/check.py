@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks.drawn import spell_torch
 from benchmarks.drawn.peers import Side
 from benchmarks.drawn.program import Program, Step, plain
+from benchmarks.drawn.roundings import Inside, inside
 from tessera.frontend.pytree import as_tuple
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.types.dtype import BY_NAME
@@ -47,6 +48,8 @@ class Check:
         self.alone = _alone(self.program)
         self.wide: list[Any] | None = None
         self.spread: list[Any] = []
+        self.inside: Inside | None = None
+        self.on_tensor_cores = side.device != "cpu"
         self.how = ""
         self.may_widen = "bitcast" not in self.program.ops
 
@@ -112,7 +115,7 @@ class Check:
         torch = self.side.torch
         if self.wide is None:
             made = self._by_torch(0) if torch is not None and _is_spelled(self.program) else None
-            if torch is not None and made is not None and self._count_rounded() > 1:
+            if torch is not None and made is not None and not self._rounds_last():
                 self.spread = [abs(part * 0.0) for part in made]
                 for seed in range(1, (DRAWS if self._is_quick() else 1) + 1):
                     for spread, part, moved in zip(self.spread, made, self._by_torch(seed) or made, strict=True):
@@ -124,6 +127,12 @@ class Check:
         """How many steps round."""
         return sum(op not in spell_torch.VIEWS for op in self.program.ops)
 
+    def _rounds_last(self) -> bool:
+        """Whether the last step rounds alone: nothing moves what it is off by."""
+        return not self._count_rounded() or (
+            self._count_rounded() == 1 and self.program.ops[-1] not in spell_torch.VIEWS
+        )
+
     def _by_torch(self, seed: int) -> list[Any] | None:
         """All results; with a seed, every step's is off by what it may round, as random numbers say."""
         torch = self.side.torch
@@ -131,13 +140,30 @@ class Check:
             functions = [spell_torch.SPELLINGS[step.op](torch, _widened(step)) for step in self.program.steps]
             if seed:
                 random = torch.Generator(self.side.device).manual_seed(seed)
-                functions = [self._moved(function, random) for function in functions]
+                steps = zip(functions, self.program.steps, strict=True)
+                functions = [self._moved(function, step, random) for function, step in steps]
+            elif self._rounds_last():
+                functions[-1] = self._recorded(functions[-1])
             given = [one.double() if one.is_floating_point() and self.may_widen else one for one in self.side.tensors]
             return [part.double() for part in as_tuple(self.program.bind(functions)(*given))]
         except (NotImplementedError, RuntimeError, TypeError):
             return None
 
-    def _moved(self, function: Callable[..., Any], random: Any) -> Callable[..., Any]:
+    def _inside(self, step: Step, operands: tuple[Any, ...]) -> Inside | None:
+        """What a step rounds inside of itself where tensor cores compute it."""
+        wide = self.on_tensor_cores and all(one.dtype == self.side.torch.float64 for one in operands[:2])
+        return inside(self.side.torch, step.op, self.program.dtype, step.plain, operands) if wide else None
+
+    def _recorded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The last step, which keeps what it rounds inside of itself: nothing after it moves that."""
+
+        def run(*operands: Any) -> Any:
+            self.inside = self._inside(self.program.steps[-1], operands)
+            return function(*operands)
+
+        return run
+
+    def _moved(self, function: Callable[..., Any], step: Step, random: Any) -> Callable[..., Any]:
         torch, unit = self.side.torch, UNIT.get(self.program.dtype, 0.0)
 
         def run(*operands: Any) -> Any:
@@ -146,7 +172,10 @@ class Check:
                 return made
             # Between a third and the whole of it: two that cancel in one draw do not in the next.
             size = torch.rand(made.shape, generator=random, device=made.device, dtype=made.dtype) * 4 - 2
-            return made * (1 + unit * torch.sign(size) * (abs(size) + 1) / 3)
+            part, within = torch.sign(size) * (abs(size) + 1) / 3, self._inside(step, operands)
+            # An element's own rounding, and those inside of the op by another number.
+            other = 0.0 if within is None else within.deviation * part.flip(-1)
+            return made * (1 + unit * part) + other
 
         return run
 
@@ -180,27 +209,39 @@ class Check:
         for at, (ours, wide, type) in enumerate(zip(given, expected, self.program.results, strict=True)):
             if math.prod(plain(type.shape)):
                 spread = self.spread[at] if self.spread else None
-                worst = max(worst, self._compare(ours, wide, spread, type.dtype.name, factor))
+                within = self.inside.allowed(math.prod(wide.shape)) if self.inside is not None and not at else None
+                worst = max(worst, self._compare((ours, wide, spread, within), type.dtype.name, factor))
         return worst
 
-    def _compare(self, ours: Any, wide: Any, spread: Any, dtype: str, factor: float) -> float:
-        """The largest error over the tolerance: a random walk of sums, and a rounding for each step."""
-        whole = [None if part is None else part.reshape(-1) for part in (ours, wide, spread)]
-        count = math.prod(wide.shape)
+    def _compare(self, given: tuple[Any, Any, Any, Any], dtype: str, factor: float) -> float:
+        """The largest error over the tolerance: a random walk of sums, and a rounding for each step.
+
+        Given are our result, the one in float64, how far draws of it spread, and what the op rounds inside of itself.
+        """
+        whole = [None if part is None else part.reshape(-1) for part in given]
+        count = math.prod(given[1].shape)
         # Some at a time: numbers of eight bytes take four times the memory of what is checked, for each of the terms.
         parts = [[None if one is None else one[at : at + PART] for one in whole] for at in range(0, count, PART)]
         if dtype not in UNIT:
-            self._refuse(sum(int((_widen(found) != right).sum()) for found, right, _ in parts), count, "others")
+            self._refuse(sum(int((_widen(found) != right).sum()) for found, right, *_ in parts), count, "others")
             return 0.0
-        typical = math.sqrt(sum(float((_finite(right) ** 2).sum()) for _, right, _ in parts) / count)
+        typical = math.sqrt(sum(float((_finite(right) ** 2).sum()) for _, right, *_ in parts) / count)
         wrong, worst = 0, 0.0
-        for found, right, moved in parts:
-            ratio = self._errors(_widen(found), right, moved, typical, dtype, factor)
+        for found, right, moved, within in parts:
+            more = self._allowed(moved, within)
+            ratio = self._errors(_widen(found), right, more, typical, dtype, factor)
             wrong, worst = wrong + int((ratio > 1).sum()), max(worst, float(ratio.max()))
         self._refuse(wrong, count, f"wrong, by up to {worst:.3g} times the tolerance")
         return worst
 
-    def _errors(self, found: Any, wide: Any, spread: Any, typical: float, dtype: str, factor: float) -> Any:
+    def _allowed(self, spread: Any, within: Any) -> Any:
+        """What draws spread and what an op rounds inside of itself, of some elements."""
+        if spread is None:
+            return 0.0 if within is None else within
+        # A draw may leave an element where it was: what others move by counts as well.
+        return SPREAD * (spread + math.sqrt(float((spread * spread).mean())) / 2)
+
+    def _errors(self, found: Any, wide: Any, more: Any, typical: float, dtype: str, factor: float) -> Any:
         """Errors of some elements, over their tolerance."""
         rounded, size = self._rounded(wide, dtype), _finite(wide)
         same = (found == rounded) | ((found != found) & (rounded != rounded))
@@ -208,10 +249,9 @@ class Check:
         compute = UNIT["f64"] if dtype == "f64" else UNIT["f32"]
         # Below the smallest normal number the distance between numbers stays.
         least = 2 * UNIT[dtype] * float(ml_dtypes.finfo(numpy_dtype(BY_NAME[dtype])).smallest_normal)
-        allowed = 8 * compute * (math.sqrt(depth) + 8) * typical + 1.5 * UNIT[dtype] * size + least
-        if spread is not None:
-            # A draw may leave an element where it was: what others move by counts as well.
-            allowed = allowed + SPREAD * (spread + math.sqrt(float((spread * spread).mean())) / 2)
+        # Draws of few steps may cancel where an element is far above the others: each step rounds a share of it.
+        rounded_by = (self._count_rounded() or 1) + 0.5
+        allowed = 8 * compute * (math.sqrt(depth) + 8) * typical + rounded_by * UNIT[dtype] * size + least + more
         if factor > 1:
             allowed = allowed + UNIT[dtype] * typical
         ratio = abs(found - wide) / (factor * allowed + 1e-300)

@@ -1,0 +1,120 @@
+"""What an op rounds inside of itself on tensor cores, by its recipe: how far float64 may be from that."""
+
+# Tensors of a library that is loaded by name have no types to give.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+
+from tessera.ir.base.arrays import numpy_dtype
+from tessera.types.dtype import BY_NAME
+
+SCORES = 2**27
+"""Scores of attention that are computed at a time, in float64."""
+WIDEST_HEAD, HEAD_STEP = 256, 16
+"""Heads that tensor cores take: others are attended to in f32, which rounds nothing inside."""
+INSTRUCTION, PROMOTED = 32, 128
+"""Products of 8-bit floats that one instruction adds to its accumulator, and after how many f32 takes that over."""
+BEHIND = 2.0**-13
+"""What an instruction of 8-bit floats keeps of its terms, of the power of two in the largest: the rest is cut."""
+DOUBT = 1e-3
+"""How likely one right element of a result may look wrong."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Roundings inside of an op, element by element: the root of the sum of their squares, and their sum.
+
+    Each is the most that one rounding moves the result by.
+    """
+
+    deviation: Any
+    most: Any
+
+    def allowed(self, count: int) -> Any:
+        """How far an element may be off, of `count`: by Hoeffding's inequality, and never by more than all together.
+
+        Roundings have either sign: the probability of a sum beyond `t` deviations is at most `2 exp(-t * t / 2)`.
+        """
+        times = math.sqrt(2 * math.log(2 * max(count, 1) / DOUBT))
+        return (times * self.deviation).minimum(self.most)
+
+
+def inside(torch: Any, op: str, dtype: str, attributes: Mapping[str, Any], operands: tuple[Any, ...]) -> Inside | None:
+    """What `op` rounds inside of itself on tensor cores; None where it does not. Operands are in float64."""
+    if op in ("attention", "cached_attention") and dtype in ("bf16", "f16"):
+        head, values = operands[0].shape[3], operands[2].shape[3]
+        is_narrow = head == values and head % HEAD_STEP == 0 and 0 < head <= WIDEST_HEAD
+        return _weights(torch, op, dtype, attributes, operands) if is_narrow else None
+    if op == "matmul" and dtype in ("f8e4m3", "f8e5m2") and min(one.ndim for one in operands) > 1:
+        return _cut_products(torch, *operands[:2])
+    return None
+
+
+def _weights(torch: Any, op: str, dtype: str, attributes: Mapping[str, Any], operands: tuple[Any, ...]) -> Inside:
+    """Each weight of a value is rounded to the dtype of the values: by a unit of itself, or of the smallest normal.
+
+    Before it is divided by the sum of its row: the largest weight is 1 then.
+    """
+    q, k, v, *rest = operands
+    causal, scale = attributes["causal"], attributes["scale"]
+    if op == "cached_attention":
+        filled = min(max(int(rest.pop()), 0), k.shape[2])
+        k, v = k[:, :, :filled], v[:, :, :filled]
+    heads, group = k.shape[1], q.shape[1] // max(k.shape[1], 1)
+    queries, keys = q.shape[2], k.shape[2]
+    format = ml_dtypes.finfo(numpy_dtype(BY_NAME[dtype]))
+    unit, least = float(format.eps) / 2, float(format.smallest_subnormal) / 2
+    added = torch.zeros((), dtype=q.dtype, device=q.device)
+    if causal:
+        seen = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
+        added = torch.where(seen, added, -math.inf)
+    for mask in rest:
+        added = added + mask
+    added = torch.broadcast_to(added, (*q.shape[:3], keys)).unflatten(1, (heads, group))
+    apart = q.unflatten(1, (heads, group)) * (1.0 / math.sqrt(q.shape[3]) if scale is None else scale)
+    found = [torch.zeros((*q.shape[:2], queries, v.shape[3]), dtype=q.dtype, device=q.device) for _ in range(2)]
+    parts = [one.unflatten(1, (heads, group)) for one in found]
+    for at in _cuts(q.shape[0], heads, group * queries * keys):
+        scores = apart[at] @ k[at].unsqueeze(2).mT + added[at]
+        shares = torch.softmax(scores, -1).nan_to_num_(0.0)
+        moved = shares * unit + shares.amax(-1, keepdim=True) * least
+        values = v[at].unsqueeze(2)
+        parts[0][at] = ((moved * moved) @ (values * values)).sqrt()
+        parts[1][at] = moved @ abs(values)
+    return Inside(*found)
+
+
+def _cuts(batch: int, heads: int, scores: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of sequences and heads whose scores are few enough."""
+    if not batch * heads * scores:
+        return
+    wide = min(heads, max(1, SCORES // scores))
+    deep = max(1, SCORES // (scores * heads)) if wide == heads else 1
+    for first in range(0, batch, deep):
+        for head in range(0, heads, wide):
+            yield slice(first, first + deep), slice(head, head + wide)
+
+
+def _cut_products(torch: Any, a: Any, b: Any) -> Inside:
+    """Terms of an instruction are its products and the accumulator: each is cut by less than what is kept of all.
+
+    The largest product is not above the fourth root of the sum of fourth powers, which is a product of matrices.
+    """
+    squares = most = torch.zeros((), dtype=a.dtype, device=a.device)
+    total = torch.zeros((), dtype=a.dtype, device=a.device)
+    length = a.shape[-1]
+    for start in range(0, length, INSTRUCTION):
+        left, right = a[..., start : start + INSTRUCTION], b[..., start : start + INSTRUCTION, :]
+        before = total if start % PROMOTED else total * 0.0
+        total = before + left @ right
+        largest = ((left**4) @ (right**4)).sqrt().maximum(before * before).maximum(total * total)
+        terms = left.shape[-1] + 1
+        squares = squares + largest * (terms * BEHIND * BEHIND)
+        most = most + largest.sqrt_() * (terms * BEHIND)
+    return Inside(squares.sqrt(), most)
