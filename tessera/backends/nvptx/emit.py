@@ -17,7 +17,17 @@ from tessera.backends.nvptx.access_groups import is_transposing, transposed_layo
 from tessera.backends.nvptx.approximate_functions import find_exp_bounds
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
-from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, SLOTS, programs_in, shared_widths
+from tessera.backends.nvptx.passes.choose_vectors import is_elementwise
+from tessera.backends.nvptx.row_plan import (
+    BLOCKS,
+    FETCHES_LINES,
+    LAUNCHED,
+    PROGRAMS,
+    ROW_BLOCKS,
+    SLOTS,
+    programs_in,
+    shared_widths,
+)
 from tessera.backends.nvptx.text import (
     WARP,
     CallTable,
@@ -118,6 +128,7 @@ class Emitter:
         self._threads: dict[Layout, Threads] = {}
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
 
+        self._is_elementwise = is_elementwise(kernel)
     def run(self) -> KernelCode:
         f, block = self.f, self.kernel.body.block
         count = len(block.args)
@@ -223,6 +234,9 @@ class Emitter:
 
     def ops(self, block: Block) -> None:
         for op in block.ops:
+        if self._is_elementwise and any(emit_values.has_branches(op) for op in block.ops):
+            # The assembler moves no load up over a branch.
+            emit_access.load_first(self, block)
             assert isinstance(op, SpecOp)
             self.emit(op)
 

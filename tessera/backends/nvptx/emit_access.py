@@ -7,6 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from xdsl.ir import Block
+
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.access_groups import (
     WIDEST,
@@ -276,10 +278,15 @@ def load_early(emitter: Emitter, loop: LoopOp, start: Index) -> None:
     """Loads of an iteration, before what is computed of those of other iterations: so all of them are in flight."""
     block = loop.regions[0].block
     emitter.indices[block.args[0]] = start
+    load_first(emitter, block)
+
+
+def load_first(emitter: Emitter, block: Block) -> None:
+    """Loads of a block whose indices are known at its begin, before what is computed of any of them."""
     for op in block.ops:
         if not isinstance(op, LoadOp) or not is_constant(emitter.kernel, op.buffer):
             continue
-        if not any(value is not block.args[0] and value.owner in (*block.ops, block) for value in op.at):
+        if not any(value not in block.args[:1] and value.owner in (*block.ops, block) for value in op.at):
             emit_load(emitter, op)
 
 

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING, TypeAlias
+
+from xdsl.ir import Operation
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_exp_near_maximum, compute_short
 from tessera.ir.target import typed_ops as ops
-from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm import convert, math, math_log, math_trig
 from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.llvm.math_exp import over
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, bits
 from tessera.types.dim import Dim
-from tessera.types.dtype import bf16, f32, i64
+from tessera.types.dtype import DType, bf16, f16, f32, i64
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
 
 
+Test: TypeAlias = Callable[[FunctionText, Value], Value]
 QUOTIENTS = 4
 """Quotients by one divisor, from which on they are written in two branches."""
 _LEAST, _MOST = 0x21800000, 0x5D800000
 """The bits of 2**-60 and 2**60: between these nothing that a quotient is computed from leaves the normal numbers."""
+
+
+ORDINARY: Mapping[str, tuple[Test, Test]] = {
+    "sin": (math_trig.is_near, math_trig.sin_near),
+    "cos": (math_trig.is_near, math_trig.cos_near),
+    "tan": (math_trig.is_near, math_trig.tan_near),
+    "log": (math_log.is_normal, math_log.log_normal),
+    "log2": (math_log.is_normal, math_log.log2_normal),
+    "log1p": (math_log.is_inside, math_log.log1p_inside),
+}
+"""By name: whether an argument is an ordinary one, and the function of those, which has the same bits."""
 
 
 def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
@@ -38,11 +53,40 @@ def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
     if found is not None:
         emitter.set_result(op, found)
         return
+    if fn in ORDINARY and len(operands[0]) > 1:
+        emitter.set_result(op, compute_ordinary(emitter.f, fn, operands[0], dtype))
+        return
     promise = values.NONPOSITIVE if op in emitter.exp_bounds else ""
     elements = zip(*operands, strict=True)
     emitter.set_result(
         op, [values.compute(emitter.f, fn, list(parts), dtype, emitter.exponential, promise) for parts in elements]
     )
+
+
+def has_branches(op: Operation) -> bool:
+    """Whether an op computes ordinary elements in a branch of their own."""
+    return isinstance(op, ops.ElementwiseOp) and (op.fn in ORDINARY or op.fn == "div")
+
+
+def compute_ordinary(f: FunctionText, name: str, arguments: Sequence[Value], dtype: DType) -> list[Value]:
+    """A function of `ORDINARY` of all elements that a thread has.
+
+    Where each of them is ordinary, there is no test of one by one and no branch between them, so that all are computed
+    side by side. Elsewhere, which is rare, a function that takes any argument is called for each.
+    """
+    test, compute = ORDINARY[name]
+    distinct = list(dict.fromkeys(arguments))
+    type_ = distinct[0].type
+    whole = f.module.outline(
+        (name, type_), f"any_{name}", [(type_, "x")], lambda g: g.ret(math.emit(g, name, g.arguments, dtype)), type_
+    )
+    found = f.if_(
+        reduce(partial(f.op, "and"), [test(f, value) for value in distinct]),
+        lambda: [compute(f, value) for value in distinct],
+        lambda: [f.call(whole, [value], type_) for value in distinct],
+    )
+    by_argument = dict(zip(distinct, found, strict=True))
+    return [by_argument[value] for value in arguments]
 
 
 def _divides_many(divisors: Sequence[Value]) -> bool:
@@ -89,16 +133,17 @@ def emit_cast(emitter: Emitter, op: ops.CastOp) -> None:
 
 
 def _compute_pairs(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
-    """A sum, difference or product of bf16 that is rounded to bf16 again: one instruction for two of them."""
+    """A sum, difference or product of bf16 or f16 that is rounded to that again: one instruction for two of them."""
     maker = op.operands[0].owner
     if not emitter.machine.has("sm_90") or not isinstance(maker, ops.ElementwiseOp):
         return None
     parts = [emitter.tiles[value].narrow for value in maker.operands]
-    is_known = maker.fn in values.PAIRED and emitter.layout(op.result)[1] is bf16
-    if not is_known or None in parts or any(part[0] is not bf16 or len(part[1]) % 2 for part in parts if part):
+    to, is_plain = emitter.layout(op.result)[1], op.rounding in ("", "nearest_even")
+    is_known = maker.fn in values.PAIRED and to in (bf16, f16) and is_plain
+    if not is_known or None in parts or any(part[0] is not to or len(part[1]) % 2 for part in parts if part):
         return None
     left, right = (part[1] for part in parts if part)
-    return values.compute_pairs(emitter.f, maker.fn, left, right)
+    return values.compute_pairs(emitter.f, maker.fn, left, right, to)
 
 
 def _compute_short(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:

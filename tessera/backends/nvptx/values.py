@@ -77,21 +77,25 @@ def cast(f: FunctionText, values: Sequence[Value], source: DType, to: DType) -> 
 
 
 PAIRED = ("add", "sub", "mul")
-"""Functions of two bf16 that Hopper computes for two pairs at a time, rounded once.
+"""Functions of two bf16 or f16 that Hopper computes for two pairs at a time, rounded once.
 
-Bits are those of f32 rounded to bf16: f32 has more than twice the bits of a bf16 and two, so that the double rounding
-is never seen (Figueroa, When is double rounding innocuous?, 1995).
+Bits are those of f32 rounded to the narrow float: f32 has at least twice the bits of such and two, so that the double
+rounding is never seen (Figueroa, When is double rounding innocuous?, 1995).
 """
 
 
-def compute_pairs(f: FunctionText, name: str, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
-    """A function of `PAIRED` on bf16, an even number of them, rounded to bf16."""
+def compute_pairs(
+    f: FunctionText, name: str, left: Sequence[Value], right: Sequence[Value], dtype: DType
+) -> list[Value]:
+    """A function of `PAIRED` on bf16 or f16, an even number of them, rounded to the same."""
+    if dtype is dt.f16:
+        left, right = ([f.bitcast(value, "i16") for value in part] for part in (left, right))
     found: list[Value] = []
     for at in range(0, len(left), 2):
         words = [join_halves(f, part[at], part[at + 1]) for part in (left, right)]
-        text = f'call i32 asm "{name}.rn.bf16x2 $0, $1, $2;", "=r,r,r"({words[0]}, {words[1]})'
+        text = f'call i32 asm "{name}.rn.{dtype.name}x2 $0, $1, $2;", "=r,r,r"({words[0]}, {words[1]})'
         found += split_word(f, f.raw("i32", text))
-    return found
+    return [f.bitcast(value, "half") for value in found] if dtype is dt.f16 else found
 
 
 def minmax_pairs(f: FunctionText, name: str, left: Value, right: Value) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -203,14 +204,30 @@ def added(x: Any, y: Any) -> Any:
     return ts.ops.relu(x + y) * y - x
 
 
-def test_bf16_is_added_and_multiplied_two_at_a_time() -> None:
-    arrays = [np.zeros((64, 4096), BF16)] * 2
+@pytest.mark.parametrize(("dtype", "name"), [(BF16, "bf16"), (np.float16, "f16")])
+def test_narrow_floats_are_added_and_multiplied_two_at_a_time(dtype: Any, name: str) -> None:
+    arrays = [np.zeros((64, 4096), dtype)] * 2
     ptx = ptx_of(lowered(added, *arrays))
-    for name in ("add", "mul", "sub"):
-        assert f"{name}.rn.bf16x2" in ptx
-        assert f"{name}.rn.f32" not in ptx
+    for function in ("add", "mul", "sub"):
+        assert f"{function}.rn.{name}x2" in ptx
+        assert f"{function}.rn.f32" not in ptx
     older = ptx_of(lowered(added, *arrays, machine="sm_80"), "sm_80")
-    assert "rn.bf16x2" not in older.replace("cvt.rn.bf16x2", "")
+    assert f"rn.{name}x2" not in older.replace(f"cvt.rn.{name}x2", "")
+
+
+def test_ordinary_arguments_are_computed_without_a_branch_between_them() -> None:
+    """One test of all that a thread has, loads before it, and calls for what is not ordinary apart."""
+
+    def chain(x: Any, y: Any) -> Any:
+        return ts.ops.maximum(ts.ops.sin(ts.ops.log1p(x)), y)
+
+    ptx = ptx_of(lowered(chain, *[np.zeros((64, 4096), BF16)] * 2))
+    kernel = ptx.rpartition(".visible .entry")[2].partition("\n}")[0]
+    loads = [kernel.rindex(text) for text in ("ld.global.nc.v4", "ld.global.v4") if text in kernel]
+    tests = [found.start() for found in re.finditer(r"@%p\d+ bra", kernel)]
+    assert max(loads) < min(at for at in tests if at > max(loads))
+    assert sum(at > max(loads) for at in tests) <= 3  # one for each function, and the end of the loop
+    assert kernel.count("call.uni") == 16
 
 
 def _nearest(exact: Fraction) -> np.ndarray[Any, Any]:

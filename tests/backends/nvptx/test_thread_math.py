@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.backends.nvptx.emit_values import divide_by_common
+from tessera.backends.nvptx.emit_values import ORDINARY, compute_ordinary, divide_by_common
 from tessera.ir.target.llvm import math, math_exp
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
@@ -25,7 +25,21 @@ from tests.backends.cpu.jit import Compiled, build, targets
 Array = np.ndarray[Any, Any]
 NAMES = ("exp of what falls", "exp of what falls a little", "silu", "sigmoid", "gelu_tanh", "gelu_erf", "tanh", "erf")
 _USUAL = (1e-45, 1e-38, 3.4e38, 9.0, 16.6, 17.3, 31.9, 32.0, 33.0, 87.3, 87.4, 88.7, 103.9, 104.0, 104.1, 106.0, 114.0)
-CORNERS = np.array([*_USUAL, *(-number for number in _USUAL), 0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
+_EDGES = (2.0**17, 131072.01, 1e6, 2.0**100, 1.3e30, 1.0, 0.99999994, 1.0000001, 1.17549435e-38, 1.1e-38)
+CORNERS = np.array(
+    [
+        *_EDGES,
+        *(-number for number in _EDGES),
+        *_USUAL,
+        *(-number for number in _USUAL),
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ],
+    np.float32,
+)
 _GUESS = "llvm.nvvm.rcp.approx.ftz.f"
 _STAND_IN = """
 define internal float @guess(float %x) #0 {
@@ -53,7 +67,17 @@ class _Here(ModuleText):
         return whole.replace(f"@{_GUESS}(", "@guess(") + (_STAND_IN if f"@{_GUESS}(" in whole else "")
 
 
+ELEMENTS = 4
+"""Elements that a thread has of a tile."""
+
+
 def _write(f: FunctionText, name: str, x: Value) -> Value:
+    if name in ORDINARY and f.target.lanes == 1:
+        parts = compute_ordinary(f, name, [f.extract(x, lane) for lane in range(ELEMENTS)], f32)
+        whole = Value(x.type, "poison")
+        for lane, part in enumerate(parts):
+            whole = f.insert(whole, part, lane)
+        return whole
     if name == "exp of what falls":
         return math_exp.exp(f, x, negative=True)
     if name == "exp of what falls a little":
@@ -69,13 +93,14 @@ def compiled(name: str, lanes: int) -> Compiled:
     module = _Here(target)
     f = module.function("run", [("ptr", "out"), ("ptr", "x"), ("i64", "n")])
     out, source, count = f.arguments
-    type_ = "float" if lanes == 1 else f"<{lanes} x float>"
+    count_at_a_time = ELEMENTS if lanes == 1 and name in ORDINARY else lanes
+    type_ = "float" if count_at_a_time == 1 else f"<{count_at_a_time} x float>"
 
     def body(at: Value) -> None:
-        found = _write(f, name, f.load(f.gep(source, at, "float"), type_))
-        f.store(found, f.gep(out, at, "float"))
+        found = _write(f, name, f.load(f.gep(source, at, "float"), type_, align=4))
+        f.store(found, f.gep(out, at, "float"), align=4)
 
-    f.loop(0, count, lanes, body)
+    f.loop(0, count, count_at_a_time, body)
     f.ret()
     return build(module)
 
@@ -98,7 +123,7 @@ def check(name: str, x: Array) -> None:
     assert same.all(), list(zip(x[~same], here[~same], there[~same], strict=True))[:5]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *ORDINARY, "softplus"])
 def test_threads_have_the_bits_of_a_cpu(name: str) -> None:
     rng = np.random.default_rng(11)
     usual = rng.standard_normal(200_000) * rng.choice([0.01, 1.0, 10.0, 60.0], 200_000)
@@ -106,9 +131,18 @@ def test_threads_have_the_bits_of_a_cpu(name: str) -> None:
     check(name, np.concatenate([CORNERS, usual.astype(np.float32), anything]))
 
 
-@given(st.lists(st.floats(width=32), min_size=1, max_size=32), st.sampled_from(NAMES))
+@given(st.lists(st.floats(width=32), min_size=1, max_size=32), st.sampled_from([*NAMES, *ORDINARY]))
 def test_of_any_numbers(values: list[float], name: str) -> None:
     check(name, np.array(values, np.float32))
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_one_that_is_not_ordinary_changes_no_other(name: str) -> None:
+    """A thread that has one calls the function that takes any argument, for all of its elements."""
+    rng = np.random.default_rng(5)
+    usual = abs(rng.standard_normal((len(CORNERS), ELEMENTS))).astype(np.float32) * 3
+    usual[np.arange(len(CORNERS)), rng.integers(0, ELEMENTS, len(CORNERS))] = CORNERS
+    check(name, usual.reshape(-1))
 
 
 @given(st.integers(0, (1 << 23) - 1), st.integers(0, (1 << 23) - 1))

@@ -54,6 +54,19 @@ def split(f: FunctionText, x: Value) -> Split:
     return Split(add(f, f.cast("sitofp", n, x.element), lift), plus(f, mantissa, -1.0))
 
 
+def split_normal(f: FunctionText, x: Value) -> Split:
+    """The exponent and fraction of a positive normal number."""
+    n = _exponent_bits(f, x)
+    mantissa = from_bits(f, sub(f, bits(f, x), shift(f, "shl", n, tables(x).mantissa)))
+    return Split(f.cast("sitofp", n, x.element), plus(f, mantissa, -1.0))
+
+
+def is_normal(f: FunctionText, x: Value) -> Value:
+    """Whether a number is positive, finite and no denormal."""
+    least, infinity = f.const_like(x, tables(x).smallest_normal), f.const_like(x, float("inf"))
+    return f.op("and", f.fcmp("oge", x, least), f.fcmp("olt", x, infinity))
+
+
 def _curve(f: FunctionText, r: Value) -> Value:
     """`log(1 + r) - r`."""
     square = mul(f, r, r)
@@ -81,13 +94,31 @@ def log(f: FunctionText, x: Value) -> Value:
     return _edges(f, x, _natural(f, split(f, x)), 0.0)
 
 
+def log_normal(f: FunctionText, x: Value) -> Value:
+    """The natural logarithm of what `is_normal`: the bits of `log`."""
+    return _natural(f, split_normal(f, x))
+
+
+def _binary(f: FunctionText, parts: Split) -> Value:
+    """The logarithm to base 2 of a split number."""
+    fraction, curve = parts.fraction, _curve(f, parts.fraction)
+    high, low = (f.const_like(fraction, c) for c in tables(fraction).log2e)
+    small = fma(f, fraction, low, mul(f, curve, high))
+    return add(f, parts.exponent, fma(f, fraction, high, small))
+
+
 def log2(f: FunctionText, x: Value) -> Value:
     """The logarithm to base 2; exact at powers of two."""
-    parts = split(f, x)
-    high, low = (f.const_like(x, c) for c in tables(x).log2e)
-    fraction, curve = parts.fraction, _curve(f, parts.fraction)
-    small = fma(f, fraction, low, mul(f, curve, high))
-    return _edges(f, x, add(f, parts.exponent, fma(f, fraction, high, small)), 0.0)
+    return _edges(f, x, _binary(f, split(f, x)), 0.0)
+
+
+def log2_normal(f: FunctionText, x: Value) -> Value:
+    """The logarithm to base 2 of what `is_normal`: the bits of `log2`."""
+    return _binary(f, split_normal(f, x))
+
+
+_FAR = 2.0**100
+"""Beyond this the 1 of `1 + x` is lost anyway, and the power of two that scales it would leave the range."""
 
 
 def log1p(f: FunctionText, x: Value) -> Value:
@@ -95,8 +126,19 @@ def log1p(f: FunctionText, x: Value) -> Value:
     return with_sign(f, _edges(f, x, _log1p_inside(f, x), -1.0), x)
 
 
-def _log1p_inside(f: FunctionText, x: Value) -> Value:
-    """`log(1 + x)` for finite `x > -1`."""
+def is_inside(f: FunctionText, x: Value) -> Value:
+    """Whether a number is above -1, and so near that the 1 of `1 + x` may matter."""
+    least, most = f.const_like(x, -1.0), f.const_like(x, _FAR)
+    return f.op("and", f.fcmp("ogt", x, least), f.fcmp("ole", x, most))
+
+
+def log1p_inside(f: FunctionText, x: Value) -> Value:
+    """`log(1 + x)` of what `is_inside`: the bits of `log1p`."""
+    return with_sign(f, _log1p_inside(f, x, is_near=True), x)
+
+
+def _log1p_inside(f: FunctionText, x: Value, *, is_near: bool = False) -> Value:
+    """`log(1 + x)` for finite `x > -1`, which `is_near` says is not far out."""
     t = tables(x)
     whole = plus(f, x, 1.0)
     n = _exponent_bits(f, whole)
@@ -104,9 +146,9 @@ def _log1p_inside(f: FunctionText, x: Value) -> Value:
     # 2**-n, so that (1 + x) * 2**-n - 1 comes from x itself in one rounding.
     scale = from_bits(f, sub(f, integer(f, x, t.bias << t.mantissa), moved))
     fraction = fma(f, x, scale, plus(f, scale, -1.0))
-    # Far out the 1 is lost anyway, and 2**-n would leave the range.
-    far = f.fcmp("ogt", x, f.const_like(x, 2.0**100))
-    fraction = f.select(far, plus(f, from_bits(f, sub(f, bits(f, whole), moved)), -1.0), fraction)
+    if not is_near:
+        far = f.fcmp("ogt", x, f.const_like(x, _FAR))
+        fraction = f.select(far, plus(f, from_bits(f, sub(f, bits(f, whole), moved)), -1.0), fraction)
     return _natural(f, Split(f.cast("sitofp", n, x.element), fraction))
 
 
@@ -114,7 +156,7 @@ def softplus(f: FunctionText, x: Value) -> Value:
     """`log(1 + e**x)`, without overflow."""
     small = exp(f, f.fneg(absolute(f, x)), negative=True)
     positive = f.select(f.fcmp("olt", x, f.const_like(x, 0.0)), f.const_like(x, 0.0), x)
-    return add(f, positive, _log1p_inside(f, small))
+    return add(f, positive, _log1p_inside(f, small, is_near=True))
 
 
 # Powers: f32 through f64, f64 through a logarithm that is carried as a pair, since the exponent multiplies its error.

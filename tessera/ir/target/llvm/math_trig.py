@@ -8,13 +8,26 @@ bits of 2/pi as they need (Payne and Hanek).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.math_exp import nearest
 from tessera.ir.target.llvm.math_integer import any_lane
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.vector_ops import absolute, bits, fma, horner, integer, mul, sub, with_sign
+from tessera.ir.target.llvm.vector_ops import (
+    absolute,
+    bits,
+    fma,
+    from_bits,
+    horner,
+    integer,
+    is_thread,
+    mul,
+    shift,
+    sub,
+    with_sign,
+)
 from tessera.types.frozen import frozen
 
 
@@ -81,13 +94,23 @@ def _tables(x: Value) -> _AngleTables:
     return _SINGLE if x.element == "float" else _DOUBLE
 
 
-def _reduce(f: FunctionText, x: Value) -> ReducedAngle:
-    """An angle relative to the nearest multiple of pi/2."""
+def _reduce_near(f: FunctionText, x: Value) -> ReducedAngle:
+    """An angle up to the limit, relative to the nearest multiple of pi/2."""
     n, marked = nearest(f, x, 2.0 / math.pi)
     remainder = x
     for part in _tables(x).half_pi:
         remainder = fma(f, n, f.const_like(x, -part), remainder)
-    quadrant = bits(f, marked)
+    return ReducedAngle(remainder, bits(f, marked))
+
+
+def is_near(f: FunctionText, x: Value) -> Value:
+    """Whether an angle is up to the limit, so that three parts of pi/2 reduce it; NaN is not."""
+    return f.fcmp("ole", absolute(f, x), f.const_like(x, _tables(x).limit))
+
+
+def _reduce(f: FunctionText, x: Value) -> ReducedAngle:
+    """An angle relative to the nearest multiple of pi/2."""
+    remainder, quadrant = _reduce_near(f, x)
     size = absolute(f, x)
     finite = f.fcmp("olt", size, f.const_like(x, float("inf")))
     large = f.op("and", finite, f.fcmp("ogt", size, f.const_like(x, _tables(x).limit)))
@@ -169,6 +192,10 @@ def _as_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
+Reduce: TypeAlias = Callable[[FunctionText, Value], ReducedAngle]
+"""How an angle is reduced: whatever its size, or one that is near."""
+
+
 def _sin_reduced(f: FunctionText, r: Value) -> Value:
     """The sine of a reduced angle."""
     square = mul(f, r, r)
@@ -186,31 +213,50 @@ def _has_bit(f: FunctionText, quadrant: Value, bit: int) -> Value:
     return f.icmp("ne", f.op("and", quadrant, f.const_like(quadrant, bit)), f.const_like(quadrant, 0))
 
 
-def _shifted_sine(f: FunctionText, x: Value, quarters: int) -> Value:
+def _shifted_sine(f: FunctionText, x: Value, quarters: int, reduce: Reduce) -> Value:
     """The sine of `x + quarters * pi / 2`."""
-    remainder, quadrant = _reduce(f, x)
+    remainder, quadrant = reduce(f, x)
     if quarters:
         quadrant = f.op("add", quadrant, f.const_like(quadrant, quarters))
     value = f.select(_has_bit(f, quadrant, 1), _cos_reduced(f, remainder), _sin_reduced(f, remainder))
+    if is_thread(f, x):
+        # The second bit is the sign: an instruction less than a test of it and a choice.
+        sign = f.op("and", shift(f, "shl", quadrant, 30), f.const_like(quadrant, -1 << 31))
+        return from_bits(f, f.op("xor", bits(f, value), sign))
     return f.select(_has_bit(f, quadrant, 2), f.fneg(value), value)
 
 
-def sin(f: FunctionText, x: Value) -> Value:
+def sin(f: FunctionText, x: Value, reduce: Reduce = _reduce) -> Value:
     """The sine of any finite angle; -0 stays."""
-    return f.select(f.fcmp("oeq", x, f.const_like(x, 0.0)), x, _shifted_sine(f, x, 0))
+    return f.select(f.fcmp("oeq", x, f.const_like(x, 0.0)), x, _shifted_sine(f, x, 0, reduce))
 
 
-def cos(f: FunctionText, x: Value) -> Value:
+def cos(f: FunctionText, x: Value, reduce: Reduce = _reduce) -> Value:
     """The cosine of any finite angle."""
-    return _shifted_sine(f, x, 1)
+    return _shifted_sine(f, x, 1, reduce)
 
 
-def tan(f: FunctionText, x: Value) -> Value:
+def tan(f: FunctionText, x: Value, reduce: Reduce = _reduce) -> Value:
     """The tangent of any finite angle; -0 stays."""
-    remainder, quadrant = _reduce(f, x)
+    remainder, quadrant = reduce(f, x)
     sine, cosine, odd = _sin_reduced(f, remainder), _cos_reduced(f, remainder), _has_bit(f, quadrant, 1)
     value = f.op("fdiv", f.select(odd, f.fneg(cosine), sine), f.select(odd, sine, cosine))
     return f.select(f.fcmp("oeq", x, f.const_like(x, 0.0)), x, value)
+
+
+def sin_near(f: FunctionText, x: Value) -> Value:
+    """The sine of an angle that `is_near`: the bits of `sin`."""
+    return sin(f, x, _reduce_near)
+
+
+def cos_near(f: FunctionText, x: Value) -> Value:
+    """The cosine of an angle that `is_near`: the bits of `cos`."""
+    return cos(f, x, _reduce_near)
+
+
+def tan_near(f: FunctionText, x: Value) -> Value:
+    """The tangent of an angle that `is_near`: the bits of `tan`."""
+    return tan(f, x, _reduce_near)
 
 
 def atan2(f: FunctionText, y: Value, x: Value) -> Value:

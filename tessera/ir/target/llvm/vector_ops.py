@@ -53,6 +53,11 @@ def absolute(f: FunctionText, x: Value) -> Value:
 
 def with_sign(f: FunctionText, magnitude: Value, sign: Value) -> Value:
     """The magnitude of one value with the sign of another."""
+    if is_thread(f, magnitude) and is_thread(f, sign):
+        # One instruction for a GPU; LLVM rounds to a narrow float before `copysign`, which then takes several.
+        given = bits(f, magnitude)
+        differs = f.op("and", f.op("xor", given, bits(f, sign)), f.const("i32", -1 << 31))
+        return from_bits(f, f.op("xor", given, differs))
     return f.intrinsic("copysign", magnitude, sign)
 
 
