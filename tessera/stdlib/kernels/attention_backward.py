@@ -238,18 +238,19 @@ class BackwardPass:
         """Sums after one more block of columns."""
         lse, *deltas = stats or self._load_stats(at)
         tiles = {factor.number: tile for factor in self.others if (tile := self._load_whole(factor, at)) is not None}
-        weights = self._weigh(self._multiply(0, held[0], tiles, at), lse, at)
+        # Both dots before what is computed from the first: tensor cores are at the second meanwhile.
+        scores, *by_weights = [self._multiply(number, held[number], tiles, at) for number in range(1 + len(deltas))]
+        weights = self._weigh(scores, lse, at)
         changes = None
-        for delta in deltas:
-            changes = self._change(weights, self._multiply(1, held[1], tiles, at), delta)
+        for by_weight, delta in zip(by_weights, deltas, strict=True):
+            changes = self._change(weights, by_weight, delta)
+        lefts = [self._left(weights if number == VALUE or changes is None else changes) for number in self.results]
         made: list[SSAValue] = []
-        for number, factor, total in zip(self.results, self.summed, carried, strict=True):
-            left = weights if number == VALUE else changes
-            assert left is not None
+        for left, factor, total in zip(lefts, self.summed, carried, strict=True):
             right = tiles.get(factor.number)
             if right is None:
                 right = self._load_other(factor, {**at, factor.axis.name: self.column})
-            made.append(self.b.dot(self._left(left), right, total))
+            made.append(self.b.dot(left, right, total))
         return made
 
     def _load_whole(self, factor: Factor, at: dict[str, SSAValue]) -> SSAValue | None:

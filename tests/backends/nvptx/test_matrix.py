@@ -14,8 +14,8 @@ import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, contraction_block
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
+from tessera.backends.nvptx.mma.clipped_steps import end_of_whole
 from tessera.backends.nvptx.mma.fit import check_fit
-from tessera.backends.nvptx.mma.lower_skewed import end_of_whole
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import GPUS, WGMMA, UnfitError
 from tessera.backends.nvptx.text import KernelCode

@@ -18,6 +18,7 @@ from tessera.backends.nvptx.dialect import DIALECT
 from tessera.backends.nvptx.mma.boxes import cut_of, staged_rows, stored_dtypes, stores_in
 from tessera.backends.nvptx.mma.fit import units_in
 from tessera.backends.nvptx.mma.loops import is_longer, rings_read, skew_of, sum_of
+from tessera.backends.nvptx.mma.lower_ordered import OrderedLoop
 from tessera.backends.nvptx.mma.lower_skewed import SkewedLoop
 from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, MmaOperand, read_plan
 from tessera.backends.nvptx.mma.programs import PART, Epilogue, epilogue_of, half_of, pieces_of
@@ -336,7 +337,7 @@ class Consumer(Role):
             assert skew is not None
             SkewedLoop(self, op, skew).run()
         else:
-            self.plain_loop(op, len(op.results), self.is_nonempty(op))
+            OrderedLoop(self, op).run()
         self.leave(op)
 
     def is_nonempty(self, op: SpecOp) -> bool:

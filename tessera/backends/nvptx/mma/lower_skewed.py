@@ -7,15 +7,16 @@ computes on registers while the latter runs. Steps in which clips change nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.backends.nvptx.mma.clipped_steps import StepLimit, end_of_whole, known_limits, whole_up_to
 from tessera.backends.nvptx.mma.loops import Skew, running_reductions
 from tessera.backends.nvptx.types import PartialRowsAttr, RowVectorAttr, shaped_type, spec_ops, yielded_values
-from tessera.ir.tile.typed_ops import ClipOp, ForOp, IndexOp
-from tessera.types.dim import Atom, Dim, maximum, minimum
+from tessera.ir.tile.typed_ops import ClipOp, ForOp
+from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -153,8 +154,8 @@ class SkewedLoop:
                 continue
             if op is skew.first.op:
                 flying = self._first(between)
-            elif isinstance(op, ClipOp) and (bounded := self._bound_of(op)) is not None:
-                self._clip(op, *bounded, is_first=between is None)
+            elif isinstance(op, ClipOp) and (bounded := whole_up_to(op, self.source)) is not None:
+                self._clip(op, bounded, is_first=between is None)
             elif (found := next((one for one in self.sums.values() if one.last is op), None)) is not None:
                 operands = consumer.of([found.carried, found.factor, found.reduction.operands[0]])
                 consumer.values[op.result] = consumer.emit("grow_rows", operands, {}, [operands[0].type]).result
@@ -162,13 +163,14 @@ class SkewedLoop:
                 consumer.lower(op)
         return flying
 
-    def _clip(self, op: ClipOp, bound: Dim, where: Mapping[str, SSAValue], is_first: bool) -> None:
+    def _clip(self, op: ClipOp, whole: StepLimit, is_first: bool) -> None:
         """A clip where it may change something; of the first step, which often needs none, in a branch."""
         consumer, outer = self.consumer, self.consumer.block
         given = consumer.values[op.operands[0]]
         consumer.values[op.result] = given
         if is_first:
-            last = consumer.index(bound, {name: consumer.values[index] for name, index in where.items()})
+            where = {name: consumer.values[index] for name, index in whole.where.items()}
+            last = consumer.index(whole.limit, where)
             body = consumer.block = Block()
             consumer.lower(op)
             consumer.emit("yield", [consumer.values[op.result]])
@@ -210,62 +212,25 @@ class SkewedLoop:
 
     # Steps in which clips change nothing.
 
-    def _bound_of(self, op: ClipOp) -> tuple[Dim, dict[str, SSAValue]] | None:
-        """Below which coordinate of the loop a clip keeps all of a tile: its bound at the first row, less the tile."""
-        where = dict(zip(op.value("coords"), op.operands[1:], strict=True))
-        axis, (row, column) = op.value("axis"), op.value("axes")
-        bound: Dim = op.value("bound")
-        if axis != column or where[axis] is not self.source.args[0] or axis in bound.symbols:
-            return None
-        if not _grows_with(bound, row) or any(index.owner in list(self.source.ops) for index in where.values()):
-            return None
-        return bound - shaped_type(op.operands[0]).shape[1], where
-
     def _split(self, begin: SSAValue, high: SSAValue) -> SSAValue | None:
         """Where the steps begin in which a clip matters; None where there is no clip to leave out."""
         consumer, step = self.consumer, self.op.value("step")
         clips = [op for op in self.source.ops if isinstance(op, ClipOp)]
-        bounds = [found for op in clips if (found := self._bound_of(op)) is not None]
-        if not bounds or self._is_short([bound for bound, _ in bounds]):
+        bounds = [found for op in clips if (found := whole_up_to(op, self.source)) is not None]
+        limits = [found.limit for found in bounds]
+        if not bounds or self._is_short(limits):
             return None
         names = {"_begin": begin, "_high": high}
-        for _, where in bounds:
-            names.update({name: consumer.values[index] for name, index in where.items()})
-        limits = [bound for bound, _ in bounds]
+        for found in bounds:
+            names.update({name: consumer.values[index] for name, index in found.where.items()})
         return consumer.index(end_of_whole(Dim.symbol("_begin"), Dim.symbol("_high"), limits, step), names)
 
     def _is_short(self, bounds: Sequence[Dim]) -> bool:
         """Whether no more than one step is known to be without clips, which is not worth a loop of its own."""
-        low, high = (_number(index) for index in self.op.operands[:2])
-        step = self.op.value("step")
-        if low is None or high is None:
+        limits, step = known_limits(self.op), self.op.value("step")
+        if limits is None:
             return False
+        low, high = limits
         begin = Dim.constant(low + step)
         end = end_of_whole(begin, Dim.constant(high), bounds, step).value
         return end is not None and end - low - step <= step
-
-
-def _number(index: SSAValue) -> int | None:
-    """An index that is known."""
-    return index.owner.expr.value if isinstance(index.owner, IndexOp) else None
-
-
-def end_of_whole(begin: Dim, high: Dim, bounds: Sequence[Dim], step: int) -> Dim:
-    """Where the steps end, from `begin` to `high`, that begin at or below all bounds."""
-    end = high
-    for bound in bounds:
-        end = minimum(end, begin + ((bound - begin) // step + 1) * step)
-    return maximum(begin, end)
-
-
-def _grows_with(dim: Dim, name: str) -> bool:
-    """Whether an expression never gets smaller as a symbol gets larger, seen from its form."""
-
-    def grows(atom: Atom) -> bool:
-        return atom.kind in ("symbol", "min", "max") and all(_grows_with(arg, name) for arg in atom.args)
-
-    for monomial, coefficient in dim.terms:
-        touched = [atom for atom in monomial if name in Dim((((atom,), 1),)).symbols]
-        if touched and (coefficient < 0 or len(monomial) != 1 or not all(grows(atom) for atom in touched)):
-            return False
-    return True

@@ -149,9 +149,23 @@ _WAVES = 8
 
 
 def is_uneven(kernel: SpecOp) -> bool:
-    """Whether programs further along the last axis take longer: such tiles are scheduled dynamically."""
+    """Whether programs along the last axis take unequally long: such tiles are scheduled dynamically.
+
+    Loops that begin at the program's own number are none of these: programs share their steps evenly.
+    """
+    return _is_limit_along(kernel, 0) or is_longer_later(kernel)
+
+
+def is_longer_later(kernel: SpecOp) -> bool:
+    """Whether programs further along the last axis take longer: loops end there where they are, and begin alike."""
+    return _is_limit_along(kernel, 1)
+
+
+def _is_limit_along(kernel: SpecOp, limit: int) -> bool:
+    """Whether the first or second limit of a loop depends on where a program is along the last axis."""
     last = len(kernel.value("grid")) - 1
-    return any(last in axes_of(op.operands[1]) for op in kernel.walk() if op.name == "ttile.for")
+    limits = [op.operands[limit] for op in kernel.walk() if op.name == "ttile.for"]
+    return any(last in axes_of(index) for index in limits if not isinstance(index.owner, ProgramIdOp))
 
 
 def group_of(kernel: SpecOp, plan: Plan, l2: int, blocks: int = 0) -> int:

@@ -10,6 +10,7 @@ from tessera.backends.nvptx.mma.programs import (
     MULTICAST,
     even_rows,
     group_of,
+    is_longer_later,
     is_multicast_faster,
     is_uneven,
     multicast_problem,
@@ -66,7 +67,7 @@ def schedule_programs(kernel: KernelOp, units: TensorCores, machine: Machine, mu
     is_wanted = multicast == "always" or (multicast == "model" and is_multicast_faster(kernel, plan, machine.blocks))
     kernel.set_value("scheduler", able[-1] if is_uneven(kernel) else able[0])
     kernel.set_value("group", group)
-    kernel.set_value("descending", is_uneven(kernel))
+    kernel.set_value("descending", is_longer_later(kernel))
     kernel.set_value("multicast", is_wanted and not problem)
     _pair_rows(kernel)
 

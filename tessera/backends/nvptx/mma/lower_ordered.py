@@ -1,0 +1,163 @@
+"""Loops over dots in the order of the program: a dot runs on until something reads it, beside the dots after it.
+
+Dots of operands from shared memory are started as they come, and each is waited for as late as the program allows: of
+the gradient of attention, weights are computed while the dot beside them still runs. Operands in registers are made
+before anything is in flight, all that can be together (ptxas C7513). Steps in which masks change nothing are a loop of
+their own, without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx.mma.clipped_steps import (
+    StepLimit,
+    begin_of_whole,
+    end_of_whole,
+    known_limits,
+    whole_from,
+    whole_up_to,
+)
+from tessera.backends.nvptx.mma.plan import MmaDot
+from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
+from tessera.backends.nvptx.types import spec_ops, yielded_values
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.typed_ops import ClipOp, ConstantOp, ForOp
+from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.mma.lower import Consumer
+
+_FEW = 2
+"""A loop of so many steps is not cut: what is saved is less than the code of another loop costs."""
+
+
+@frozen
+class Steps:
+    """Some steps of a loop, and the masks that they leave out."""
+
+    low: SSAValue
+    high: SSAValue
+    without: frozenset[SpecOp] = frozenset()
+
+
+class OrderedLoop:
+    """The writing of one such loop."""
+
+    def __init__(self, consumer: Consumer, op: ForOp) -> None:
+        self.consumer, self.op = consumer, op
+        self.source = op.regions[0].block
+        self.parts = spec_ops(self.source)[:-1]
+        dots = [consumer.plan.dots[part] for part in self.parts if part in consumer.plan.dots]
+        self.is_lazy = not any(dot.inputs or WGMMA_FORMS_TF32[dot.rhs.dtype].is_promoted for dot in dots)
+        """Whether dots may stay in flight: none is added up outside of tensor cores, or of what threads read."""
+        self.flying: list[tuple[SpecOp, SSAValue]] = []
+        """Dots in flight, in order, with their accumulators."""
+        self.packed: dict[SpecOp, SSAValue] = {}
+        self.done: set[SpecOp] = set()
+
+    def run(self) -> None:
+        """Write the loop."""
+        consumer, op = self.consumer, self.op
+        rings, count = consumer.inside(op), len(op.results)
+        state = [*consumer.of(op.operands[2:]), *consumer.cursors_of(rings)]
+        pieces = self._pieces()
+        for piece in pieces:
+
+            def write(_: SSAValue, carried: Sequence[SSAValue], piece: Steps = piece) -> list[SSAValue]:
+                consumer.values.update(zip(self.source.args[1:], carried[:count], strict=True))
+                consumer.cursors.update(zip(rings, carried[count:], strict=True))
+                self._step(piece.without)
+                return [*consumer.of(yielded_values(self.source)), *consumer.cursors_of(rings)]
+
+            is_nonempty = len(pieces) == 1 and consumer.is_nonempty(op)
+            state = consumer.steps(op, [piece.low, piece.high], state, write, is_nonempty)
+        consumer.values.update(zip(op.results, state[:count], strict=True))
+        consumer.cursors.update(zip(rings, state[count:], strict=True))
+
+    def _pieces(self) -> list[Steps]:
+        """All steps in order, cut where masks begin or end to matter."""
+        low, high = self.consumer.of(self.op.operands[:2])
+        begins = {part: found for part in self.parts if (found := whole_from(part, self.source)) is not None}
+        conditions = [part.operands[0].owner for part in begins]
+        clips = [part for part in self.parts if part not in conditions]
+        ends = {part: found for part in clips if (found := whole_up_to(part, self.source)) is not None}
+        step, known = self.op.value("step"), known_limits(self.op)
+        if not (ends or begins) or (known is not None and known[1] - known[0] <= _FEW * step):
+            return [Steps(low, high)]
+        names = {"_low": low, "_high": high}
+        for found in (*ends.values(), *begins.values()):
+            where = {name: index for name, index in found.where.items() if name in found.limit.symbols}
+            names |= {name: self.consumer.values[index] for name, index in where.items()}
+        first, last = Dim.symbol("_low"), Dim.symbol("_high")
+        begin = begin_of_whole(first, last, _limits(begins.values()), step)
+        end = end_of_whole(begin, last, _limits(ends.values()), step)
+        begin_at = self.consumer.index(begin, names) if begins else low
+        end_at = self.consumer.index(end, names) if ends else high
+        whole = Steps(begin_at, end_at, frozenset((*ends, *begins)))
+        before = [Steps(low, begin_at)] if begins else []
+        return [*before, whole, *([Steps(end_at, high)] if ends else [])]
+
+    # One step.
+
+    def _step(self, without: frozenset[SpecOp]) -> None:
+        consumer = self.consumer
+        self.packed, self.done = {}, set()
+        # Zeros that become accumulators are there before anything is in flight.
+        early = [part for part in self.parts if isinstance(part, ConstantOp)]
+        for part in (*early, *(part for part in self.parts if part not in early)):
+            if part in without:
+                self._close_for(part.operands)
+                kept = part.operands[0 if isinstance(part, ClipOp) else 1]  # what a clip or a choice keeps
+                consumer.values[part.results[0]] = consumer.values[kept]
+            elif self.is_lazy and part in consumer.plan.dots:
+                self._start(consumer.plan.dots[part])
+            else:
+                self._close(len(self.flying)) if part.regions else self._close_for(part.operands)
+                consumer.lower(part)
+            self.done.add(part)
+        self._close(len(self.flying))
+
+    def _start(self, dot: MmaDot) -> None:
+        """Start a dot, behind others that may be in flight."""
+        consumer = self.consumer
+        self._close_for(dot.op.operands)
+        if dot.lhs.load is None and dot.op not in self.packed:
+            self._close(len(self.flying))
+            self._pack_from(dot)
+        lhs = consumer.operand(dot.lhs) if dot.lhs.load is not None else self.packed[dot.op]
+        acc = consumer.open(consumer.values[dot.op.operands[2]])
+        consumer.wait_for(dot)
+        self.flying.append((dot.op, consumer.start(dot, acc, lhs)))
+
+    def _pack_from(self, dot: MmaDot) -> None:
+        """Make the A operand of a dot, and those of later ones that are computed already."""
+        for part in self.parts[self.parts.index(dot.op) :]:
+            other = self.consumer.plan.dots.get(part)
+            if other is None or other.lhs.load is not None:
+                continue
+            maker = other.lhs.value.owner
+            if other is dot or not isinstance(maker, SpecOp) or maker not in self.parts or maker in self.done:
+                self.packed[part] = self.consumer.operand(other.lhs)
+
+    def _close_for(self, values: Sequence[SSAValue]) -> None:
+        """Wait for the dots that values are, and with them for all before."""
+        made = [at for at, (op, _) in enumerate(self.flying) if op.results[0] in values]
+        if made:
+            self._close(max(made) + 1)
+
+    def _close(self, count: int) -> None:
+        """Wait for the first dots in flight, and release what they read."""
+        consumer = self.consumer
+        for _ in range(count):
+            op, pending = self.flying.pop(0)
+            consumer.values[op.results[0]] = consumer.close(pending, len(self.flying))
+            consumer.leave(op)
+
+
+def _limits(found: Iterable[StepLimit]) -> list[Dim]:
+    return [one.limit for one in found]
