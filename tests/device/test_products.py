@@ -230,3 +230,16 @@ def test_each_of_several_results_is_right(function: Any, m: int, n: int, k: int)
     assert np.all(np.abs(found[1] - wanted**2) <= 2 * error * np.abs(wanted) + error**2 + 2.0**-8 * wanted**2)
     if len(found) == 3:
         assert np.all(found[2] == 2 * found[0])
+
+
+@pytest.mark.parametrize("block", [None, (128, 136, 64), (192, 144, 64), (256, 128, 64)])
+@pytest.mark.parametrize("n", [557, 558, 564, 1001])
+def test_rows_that_tma_does_not_store_have_the_bits_of_those_that_it_does(n: int, block: Any) -> None:
+    """By words, by halves of them, and what is left of a block; of one result, and of several."""
+    m, k = 777, 264
+    x, w, b = random(m, k), random(1008, k), random(1008, dtype=np.float32)
+    way = {} if block is None else {"contraction.block": block}
+    assert np.array_equal(on_gpu(nt, x, w[:n], overrides=way), on_gpu(nt, x, w)[:, :n])
+    narrow, whole = (ts.jit(three_results, backend="cuda")(x, w[:size], b[:size]) for size in (n, 1008))
+    for one, other in zip(narrow, whole, strict=True):
+        assert np.array_equal(np.asarray(one), np.asarray(other)[:, :n])

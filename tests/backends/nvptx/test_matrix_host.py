@@ -111,7 +111,7 @@ def test_rows_of_whole_16_bytes_are_read_where_they_lie() -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(77, 100, 33), (129, 257, 75)])
 def test_other_rows_are_copied_first_in_parallel(m: int, n: int, k: int) -> None:
-    """Both operands go to rows of the next 16 bytes; the result has no map, and is stored element by element.
+    """Both operands go to rows of the next 32 bytes; the result has no map, and is stored by threads.
 
     They are behind what the program itself has of the workspace: sums in f32 of the one segment that K is.
     """

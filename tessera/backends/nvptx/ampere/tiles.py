@@ -271,9 +271,18 @@ class WarpTiles(TileOps):
         )
         asm.effect(f, text, "l,r,r", [target, source, asm.flag(f, given)])
 
-    def _stage(self, tile: Registers, block: int, part: int, span: int, address: Value, inner: int = 0) -> None:
+    def _stage(
+        self,
+        tile: Registers,
+        block: int,
+        part: int,
+        span: int,
+        address: Value,
+        inner: int = 0,
+        count: int = 0,
+    ) -> None:
         """One span of columns of 16 rows of each warp into swizzled shared memory."""
-        assert inner == 0, "only warpgroups compute a span in pieces"
+        assert inner == 0 == count, "only warpgroups compute a span in pieces"
         if not is_paired(tile.dtype):
             super()._stage(tile, block, part, span, address)
             return

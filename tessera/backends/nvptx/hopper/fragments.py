@@ -339,12 +339,18 @@ def _load_each(cells: Cells, step: int, stored: str, read: Callable[[Value], Val
 _STORES = {1: ("b8", "r", "i32"), 2: ("b16", "h", "i16"), 4: ("b32", "r", "i32"), 8: ("b64", "l", "i64")}
 
 
-def store(cells: Cells, tile: Registers, once: Value | None = None) -> None:
-    """Elements to a buffer, those inside; of a vector, which several threads hold, by the thread that `once` names."""
+def store(cells: Cells, tile: Registers, once: Value | None = None, first: int = 0) -> None:
+    """Elements to a buffer, those inside; of a vector, which several threads hold, by the thread that `once` names.
+
+    Of a fragment, columns from the `first` on.
+    """
     f = cells.coordinates.f
     suffix, kind, type = _STORES[tile.dtype.bytes]
     words = _words(f, tile)
+    layout = cells.coordinates.layout
     for element, (address, more) in enumerate(cells.addresses(tile.dtype.bytes)):
+        if first and first_column(layout.column(element)) < first:
+            continue
         bits = words[element] if words[element].type == type else f.cast("zext", words[element], type)
         condition = cells.condition(element)
         if once is not None:

@@ -2,7 +2,8 @@
 
 A store has two staging buffers of 64 rows by one span for each consumer. A piece waits until the copy that left from
 its buffer before has been read (`cp.async.bulk.wait_group.read`), is written there in swizzled lines, so that neither
-`stmatrix` nor TMA has bank conflicts, and leaves while the next one is put together in the other buffer.
+`stmatrix` nor TMA has bank conflicts, and leaves while the next one is put together in the other buffer. Rows that TMA
+does not store leave from the same buffers, by the warps that put them together (`staged_rows`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from tessera.backends.nvptx.hopper.fragments import (
     reduce_rows,
 )
 from tessera.backends.nvptx.hopper.shared_memory import SharedTile, transposed_in
+from tessera.backends.nvptx.hopper.staged_rows import ROWS as WARP_ROWS
+from tessera.backends.nvptx.hopper.staged_rows import rows_of, store_rows
 from tessera.backends.nvptx.mma import assembly as asm
 from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WARPGROUP
@@ -150,11 +153,14 @@ class TileOps:
         right = rhs.descriptors(f, address, is_transposed[1])
         share = columns // 2
         found: list[Value] = []
+        # Zeros are not written to registers first, which may be while other dots are in flight (ptxas C7517).
+        fresh = _is_zero(op.operands[0])
+        acc = [Value(acc[0].type, "undef")] * len(acc) if fresh else acc
         for block in range(blocks):
             left = self._left(lhs, left_at, block, blocks, is_transposed[0], len(right))
             ends = (block == 0, block == blocks - 1)
-            part = acc[block * share : (block + 1) * share]
-            found += asm.issue(f, rhs.dtype, columns, part, list(zip(left, right, strict=True)), is_transposed, ends)
+            part, steps = acc[block * share : (block + 1) * share], list(zip(left, right, strict=True))
+            found += asm.issue(f, rhs.dtype, columns, part, steps, is_transposed, ends, fresh=fresh)
         return found
 
     def emit_mma_add(self, op: ops.MmaAddOp) -> Registers:
@@ -368,7 +374,7 @@ class TileOps:
         return None
 
     def emit_store_tile(self, op: ops.StoreTileOp) -> None:
-        """Rows of whole 16 bytes go through shared memory, others element by element; the kernel has both."""
+        """Rows of whole 16 bytes leave shared memory by TMA, others by threads; the kernel has both."""
         buffer, tile = op.operands[3], self._tile(op.operands[0])
         is_whole = self._is_whole(shaped_type(buffer).shape[-1] * tile.dtype.bytes, self.values[buffer])
 
@@ -377,7 +383,12 @@ class TileOps:
             if whole < tile.layout.columns:
                 elements.store_pairs(self._cells(op, op.operands[0], 3), tile, whole)
 
-        self.f.if_(is_whole, through_shared, lambda: elements.store(self._cells(op, op.operands[0], 3), tile))
+        def by_threads() -> None:
+            whole = self._by_threads(op)
+            if whole < tile.layout.columns:
+                elements.store(self._cells(op, op.operands[0], 3), tile, first=whole)
+
+        self.f.if_(is_whole, through_shared, by_threads)
 
     def _is_whole(self, row: Dim, buffer: Value) -> Value:
         """Whether rows of so many bytes begin at multiples of 16; where they always do, there is a TMA descriptor."""
@@ -428,6 +439,43 @@ class TileOps:
                 asm.copy_out(f, map, address, self._corner(op, layout, block, at_column), self.is_first)
         return layout.columns if is_piece else spans * span
 
+    def _by_threads(self, op: SpecOp) -> int:
+        """Store all whole sixteens of columns by warps, each its own rows; how many columns those have."""
+        f, setting = self.f, self.setting
+        tile, staging = self._tile(op.operands[0]), self.values[op.operands[2]]
+        assert isinstance(staging, SharedTile)
+        assert self.window is None, "parts of a tile leave by TMA"
+        layout, span = tile.layout, staging.span_columns
+        total = layout.columns // 16 * 16
+        lane, warp = op32(f, "and", setting.tid, 31), op32(f, "and", op32(f, "lshr", setting.tid, 5), 3)
+        own = op32(f, "add", op32(f, "mul", setting.group, 2 * staging.bytes), setting.base)
+        env = {**setting.sizes}
+        env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[4:]), strict=True))
+        if _has_others(op):
+            # Another result may be leaving from the same buffers, by TMA.
+            asm.copies_read(f, 0, self.is_first)
+            asm.named_barrier(f, op32(f, "add", setting.group, 1), WARPGROUP)
+        else:
+            asm.effect(f, _SYNCHRONIZE)
+        pieces = [(block, column) for block in range(layout.blocks) for column in range(0, total, span)]
+        for at, (block, column) in enumerate(pieces):
+            address = op32(f, "add", own, staging.offset + at % 2 * staging.bytes)
+            count = min(span, total - column)
+            self._stage(tile, block, column // span, span, address, count=count)
+            # Lanes have read the buffer of the piece before when they meet here, so that the next one may take it.
+            asm.effect(f, _SYNCHRONIZE)
+            lines = op32(f, "add", address, op32(f, "mul", warp, WARP_ROWS * SPAN))
+            first = self._first_of_warp(layout, block, warp)
+            rows = rows_of(f, op, self.values[op.operands[3]], env, first, (column, count))
+            store_rows(f, lane, lines, rows, tile.dtype.bytes)
+        return total
+
+    def _first_of_warp(self, layout: Layout, block: int, warp: Value) -> Value:
+        """The first row that a warp has of a block of 64 rows of its consumer."""
+        f = self.f
+        first = op32(f, "add", op32(f, "mul", self.setting.group, MMA_ROWS * layout.blocks), MMA_ROWS * block)
+        return op32(f, "add", first, op32(f, "mul", warp, WARP_ROWS))
+
     def _staging_at(self, staging: SharedTile, window: Window, blocks: int, piece: int) -> Value:
         """The staging buffer of a piece, every other one; pieces are counted from a start that is known."""
         f, start = self.f, window.start
@@ -449,10 +497,19 @@ class TileOps:
         env[column_axis] = f.add(env[column_axis], column)
         return [f.cast("trunc", dim_value(f, expr, env), "i32") for expr in reversed(op.value("map"))]
 
-    def _stage(self, tile: Registers, block: int, part: int, span: int, address: Value, inner: int = 0) -> None:
+    def _stage(
+        self,
+        tile: Registers,
+        block: int,
+        part: int,
+        span: int,
+        address: Value,
+        inner: int = 0,
+        count: int = 0,
+    ) -> None:
         """One span of columns of 64 rows into swizzled shared memory, or a piece of it from an inner column on."""
         f, tid = self.f, self.setting.tid
-        count = min(span, tile.layout.columns)
+        count = count or min(span, tile.layout.columns)
         lane, warp = op32(f, "and", tid, 31), op32(f, "and", op32(f, "lshr", tid, 5), 3)
         first = block * tile.layout.columns // 2 + part * span // 2
         if is_paired(tile.dtype):
@@ -477,6 +534,16 @@ class TileOps:
                 bits = [f.bitcast(convert.narrow(f, value, tile.dtype), "i32") for value in pair]
                 text = "st.shared.v2.b32 [$0], {$1, $2};"
                 asm.effect(f, text, "r,r,r", [op32(f, "add", line, inside), *bits])
+
+
+_SYNCHRONIZE = "bar.warp.sync 0xffffffff;"
+"""All lanes of a warp are here, and see what the others wrote."""
+
+
+def _has_others(op: SpecOp) -> bool:
+    """Whether another result leaves through shared memory."""
+    assert op.parent is not None
+    return any(one.name == op.name and one is not op for one in op.parent.ops)
 
 
 def _follows_store(op: SpecOp) -> bool:
@@ -504,3 +571,10 @@ def _is_even(op: SpecOp) -> bool:
         return False
     start = dict(zip(op.value("coords"), op.operands[1:], strict=True))[axis].owner
     return isinstance(start, IndexOp) and is_multiple(start.expr, 2)
+
+
+def _is_zero(pending: SSAValue) -> bool:
+    """Whether an accumulator that was opened begins with nothing but zeros."""
+    opened = pending.owner
+    tile = opened.operands[0].owner if isinstance(opened, SpecOp) and opened.name == "ttarget.mma_open" else None
+    return isinstance(tile, SpecOp) and tile.name == "ttarget.constant" and tile.value("value") == 0

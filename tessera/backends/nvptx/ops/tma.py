@@ -219,8 +219,8 @@ SPECS = (
     ),
     effect_op(
         "store_tile",
-        "A fragment to memory through shared memory and TMA; element by element where rows of the "
-        "buffer are not multiples of 16 bytes.",
+        "A fragment to memory through shared memory and TMA; by the warps that put its rows together there where rows "
+        "of the buffer are not multiples of 16 bytes.",
         ("fragment", "map", "staging", "buffer", "at*"),
         ACCESS,
         _check_store,
