@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api import specialization
@@ -74,6 +74,16 @@ class _Hot:
     __slots__ = ("_fast",)
 
 
+class _Scoped(NamedTuple):
+    """A function as the scope that it was called in last has it; `limits` are scopes of effects, around or in it."""
+
+    kind: type[Any]
+    policy: Policy
+    device: Device | None
+    made: Jit
+    limits: Callable[[], Sequence[Any]]
+
+
 @guard_class
 class Jit(_Hot):
     """A jitted function: call it as the function it wraps."""
@@ -102,6 +112,7 @@ class Jit(_Hot):
         self.constraints = self._collect_constraints(constraints)
         self.policy, self.donate = policy, _rules().donated_names(donate, self.parameters) if donate else ()
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
+        self._scoped: _Scoped | None = None
         self._within: list[Jit] = []
         self._around, self._is_here = Around(), is_here
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
@@ -173,14 +184,30 @@ class Jit(_Hot):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         # Inside another trace nothing runs: what is computed from concrete tensors there is computed when it runs.
         try:
-            if not kwargs and dispatch.active() is None:
-                result = self._fast(*args)
+            if not kwargs:
+                around = dispatch.active()
+                result = self._fast(*args) if around is None else self._call_in_scope(around, args)
                 if result is not NotImplemented:
                     return result
             return self._call_checked(args, kwargs)
         except Exception as error:
             hide_frames(error)
             raise
+
+    def _call_in_scope(self, scope: Any, args: Sequence[Any]) -> Any:
+        """The call in a scope like that of the last such call, by the fast path of the function made for it."""
+        known = self._scoped
+        if known is None or scope.__class__ is not known.kind or known.limits():
+            return NotImplemented
+        if scope.policy is not known.policy or scope.device != known.device:
+            return NotImplemented
+        # As `suspend_traces` does it, without what entering it costs.
+        traces = dispatch.TRACES
+        stack, traces.stack = traces.stack, []
+        try:
+            return known.made._fast(*args)
+        finally:
+            traces.stack = stack
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """As a method, the instance is the first argument."""
@@ -190,9 +217,11 @@ class Jit(_Hot):
         """`is_led` says that its tensors alone led the call here, to a GPU: nobody asked for copies."""
         outer: Any = dispatch.active()
         if getattr(outer, "is_scope", False):
-            from tessera.frontend.scopes import keep_promise  # noqa: PLC0415 - few calls stand in a scope
+            from tessera.frontend.scopes import entered, keep_promise  # noqa: PLC0415 - few calls stand in a scope
 
-            made = keep_promise(self.under(outer.policy, outer.device))
+            here = self.under(outer.policy, outer.device)
+            made = keep_promise(here)
+            self._scoped = _Scoped(outer.__class__, outer.policy, outer.device, here, entered)
             with dispatch.suspend_traces():
                 return made(*args, **kwargs)
         if outer is not None:

@@ -80,8 +80,13 @@ def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -
             active.placed = outer
         return
     policy, bits = (SILENT, static_bits()) if active is None else (active.policy, active.bits)
-    with dispatch.record_on(PolicyScope(policy, bits, target)):
+    # As `record_on` does it, without what entering it costs.
+    stack = dispatch.TRACES.stack
+    stack.append(PolicyScope(policy, bits, target))
+    try:
         yield target
+    finally:
+        stack.pop()
 
 
 SPACES = {"smem": "shared", "shared": "shared"}
@@ -160,7 +165,7 @@ def _device_named(what: str, where: Any) -> Device:
 
 def _resolve(wanted: Device, otherwise: Device | None) -> Device:
     """The device, or the one to go to instead."""
-    if wanted == cpu:
+    if wanted == cpu or wanted in _FOUND:
         return wanted
     from tessera.runtime.devices import find_device  # noqa: PLC0415 - only where another device is asked for
 
@@ -173,7 +178,12 @@ def _resolve(wanted: Device, otherwise: Device | None) -> Device:
             f"there is no {wanted!r} here: {error.message}",
             fix=f"write `device({wanted!r}, otherwise=cpu)` to go on without one",
         ) from None
+    _FOUND.add(wanted)
     return wanted
+
+
+_FOUND: set[Device] = set()
+"""Devices that this process has: a process that has one keeps it."""
 
 
 def _note(trace: Any, target: Device) -> None:

@@ -102,6 +102,11 @@ def enter_scope(scope: Scope) -> Generator[None]:
     scope.leave()
 
 
+def entered() -> Sequence[Scope]:
+    """All scopes of effects that are entered, whether or not the active trace is the one that they were entered in."""
+    return _SCOPES.get()
+
+
 def scopes_here() -> list[Scope]:
     """The active scopes, innermost first: those entered in the active trace.
 

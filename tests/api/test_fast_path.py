@@ -173,3 +173,44 @@ def test_recent_specializations_are_all_tried() -> None:
     assert is_fast(f, ones(), ones(), True)
     assert is_fast(f, ones(), ones(), (1.0,))
     assert f.cache_info().misses == 6
+
+
+def test_a_call_in_the_scope_of_a_device_takes_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = ts.jit(lambda x, y: x + y)
+    with ts.device(ts.cpu):
+        f(ones(), ones())
+
+    def refuse(*given: Any, **named: Any) -> Any:
+        raise AssertionError("the call is checked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(f), "_call_checked", refuse)
+        with ts.device(ts.cpu):
+            assert np.asarray(f(ones(), ones())).tolist() == (ones() + ones()).tolist()
+            with pytest.raises(AssertionError, match="the call is checked"):
+                f(ones(5), y=ones(5))
+        with pytest.raises(AssertionError, match="the call is checked"):
+            f(ones(), ones())  # outside of the scope it is another function
+    with ts.device(ts.cpu):
+        assert np.asarray(f(ones(4), ones(4))).shape == (4, 3)
+
+
+def test_a_call_in_a_scope_of_effects_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = ts.jit(lambda x, y: x + y)
+    with ts.device(ts.cpu):
+        f(ones(), ones())
+    seen: list[str] = []
+    plain = vars(type(f))["_call_checked"]
+
+    def watch(self: Any, *given: Any, **named: Any) -> Any:
+        seen.append("checked")
+        return plain(self, *given, **named)
+
+    @ts.effects.deterministic
+    def around() -> Any:
+        with ts.device(ts.cpu):
+            return f(ones(), ones())
+
+    monkeypatch.setattr(type(f), "_call_checked", watch)
+    around()
+    assert seen
