@@ -45,6 +45,52 @@ def names_of(kernels: Sequence[SpecOp]) -> list[str]:
     return [one.value("symbol").rsplit("_", 1)[1] for one in kernels]
 
 
+def matrices_of(causal: bool, queries: int = 1024, keys: int = 1024, size: int = 128) -> dict[str, str]:
+    """Both kernels as text, by what they give."""
+    kernels = backward_kernels(shapes_of(8, 8, queries, keys, size), causal)
+    found = {name: BACKEND.matrix(kernel) for name, kernel in zip(names_of(kernels), kernels, strict=True)}
+    return {name: text_of(kernel) for name, kernel in found.items() if kernel is not None}
+
+
+def steps_of(text: str) -> list[str]:
+    """The loops of the consumers."""
+    return text.split("}, {")[-1].split("ttarget.steps")[1:]
+
+
+def test_causal_programs_are_handed_out_the_longest_first() -> None:
+    """Queries further on see more keys, and keys further on are seen by fewer queries."""
+    for name, text in matrices_of(True).items():
+        assert "mailbox" in text, name
+        assert ("is_descending = true" in text) is (name == "q")
+    assert not any("mailbox" in text for text in matrices_of(False).values())
+
+
+@pytest.mark.parametrize("lead", [0, 96])
+def test_steps_that_a_causal_mask_does_not_reach_have_none(lead: int) -> None:
+    """Of queries they come first, of keys last."""
+    for name, text in matrices_of(True, 1024, 1024 + lead).items():
+        masks = ["ttarget.clip" in loop.split("ttarget.yield")[0] for loop in steps_of(text)]
+        assert masks == ([False, True] if name == "q" else [True, False])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_both_dots_of_a_block_are_in_flight_before_the_first_is_waited_for(causal: bool) -> None:
+    for text in matrices_of(causal).values():
+        for loop in steps_of(text):
+            body = loop.split("ttarget.yield")[0]
+            assert body.split("ttarget.mma_wait")[0].count("ttarget.mma_issue") == 2
+
+
+def test_sums_run_on_beside_the_next_step_where_registers_hold_them() -> None:
+    """Both sums of a wide head do not fit beside the scores of the next step."""
+    for size, late in ((64, ["q", "kv"]), (128, ["q"])):
+        found = {
+            name: steps_of(text)[0].split("^bb0(")[1].split("):")[0]
+            for name, text in matrices_of(False, size=size).items()
+        }
+        assert [name for name, carried in found.items() if "pending" in carried] == late
+
+
 @pytest.mark.parametrize(("size", "names"), [(64, ["q", "kv"]), (128, ["q", "kv"]), (256, ["q", "k", "v"])])
 @pytest.mark.parametrize("causal", [False, True])
 def test_each_pass_runs_on_tensor_cores_without_atomics(size: int, names: list[str], causal: bool) -> None:

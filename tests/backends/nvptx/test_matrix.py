@@ -14,7 +14,7 @@ import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, contraction_block
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
-from tessera.backends.nvptx.mma.clipped_steps import end_of_whole
+from tessera.backends.nvptx.mma.clipped_steps import begin_of_whole, end_of_whole
 from tessera.backends.nvptx.mma.fit import check_fit
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import GPUS, WGMMA, UnfitError
@@ -237,3 +237,20 @@ def test_steps_without_clips_are_those_that_need_none(begin: int, length: int, b
     assert all(at <= min(bounds) for at in whole)
     assert not any(at <= min(bounds) for at in rest)
     assert [*whole, *rest] == list(range(begin, begin + length, step))
+
+
+@given(
+    st.integers(0, 500),
+    st.integers(-300, 900),
+    st.lists(st.integers(-700, 900), min_size=1, max_size=2),
+    st.integers(1, 130),
+)
+def test_steps_behind_what_is_hidden_begin_at_or_above_each_bound(
+    low: int, length: int, bounds: list[int], step: int
+) -> None:
+    begin = begin_of_whole(Dim.of(low), Dim.of(low + length), [Dim.of(bound) for bound in bounds], step).value
+    assert begin is not None
+    hidden, whole = range(low, begin, step), range(begin, low + length, step)
+    assert all(at >= max(bounds) for at in whole)
+    assert not any(at >= max(bounds) for at in hidden)
+    assert [*hidden, *whole] == list(range(low, low + length, step))
