@@ -6,7 +6,7 @@ that passes have written (`row_plan.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,7 @@ class Emitter:
             [*arguments, ("ptr", "scratch")],
             self.threads * self.programs * max(1, self.warps_per_row),
             blocks=BLOCKS.of(kernel),
+            cluster=ROW_BLOCKS.of(kernel),
             registers=kernel.max_registers,
         )
         self.f.divides_words = divides_words(kernel)
@@ -127,8 +128,8 @@ class Emitter:
         self._private_parts: dict[SSAValue, Dim] = {}
         self._threads: dict[Layout, Threads] = {}
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
-
         self._is_elementwise = is_elementwise(kernel)
+
     def run(self) -> KernelCode:
         f, block = self.f, self.kernel.body.block
         count = len(block.args)
@@ -194,7 +195,7 @@ class Emitter:
         return KernelCode(
             self.name,
             self.module.text().replace(_EXCHANGE, str(exchange)),
-            product(programs_in(self.kernel).grid),
+            product(programs_in(self.kernel).grid) * ROW_BLOCKS.of(self.kernel),
             tuple(self.kernel.symbols),
             self.threads * self.programs * warps,
             self.programs,
@@ -237,6 +238,7 @@ class Emitter:
         if self._is_elementwise and any(emit_values.has_branches(op) for op in block.ops):
             # The assembler moves no load up over a branch.
             emit_access.load_first(self, block)
+        for op in block.ops:
             assert isinstance(op, SpecOp)
             self.emit(op)
 
@@ -451,6 +453,15 @@ class Emitter:
         for axis, step in zip(axes, self.at(layout).coordinates(register), strict=True):
             here[axis] = self.f.add(here[axis], step)
         return here
+
+    def is_below(self, here: Mapping[str, Index], axis: str, layout: Layout, register: int, bound: Value) -> Value:
+        """Whether the element in a register is before a bound along an axis, where `here` has its coordinates."""
+        f, start = self.f, layout.start(register)
+        if self.divided is None or len(layout.shape) != 1 or layout.is_repeated:
+            return f.icmp("slt", here[axis], bound)
+        # One number of a row serves all elements of a thread: a coordinate of each would take two registers.
+        left = f.sub(f.add(bound, start), here[axis])
+        return f.icmp("sgt", f.cast("trunc", f.smin(left, 1 << 20), "i32"), f.const("i32", start))
 
     def on_yield(self, op: SpecOp) -> None:
         """The end of a block: what it gives is read where it ends."""

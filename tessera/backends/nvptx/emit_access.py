@@ -115,7 +115,8 @@ class Access:
         parts: list[Value | None] = [at.is_owner(register) if owner else at.is_there(register)]
         for number, (axis, bound) in enumerate(zip(op.guarded, op.bounds, strict=True)):
             end = self.ends[number] if self.ends else None
-            parts.append(f.icmp("slt", here[axis], dim_value(f, bound, here) if end is None else end))
+            end = dim_value(f, bound, here) if end is None else end
+            parts.append(self.emitter.is_below(here, axis, self.layout, register, end))
         own: tuple[Dim, ...] = op.windows
         for expr, extent in zip(own[::2], own[1::2], strict=True) if windows is None else windows:
             parts.append(self.is_inside(expr, extent, here, register))
@@ -331,6 +332,10 @@ def _load_group(access: Access, register: int, group: int, is_invariant: bool) -
 def _load_vector(access: Access, address: Value, mask: Value | None, count: int, is_invariant: bool) -> list[Value]:
     """So many elements from an address on, in one instruction."""
     f, dtype, element = access.f, access.dtype, access.element
+    if mask is not None and is_invariant and access.emitter.divided is not None:
+        pad = values.to_memory(f, values.constant(f, dtype, access.op.value("pad")), dtype)
+        loaded = load_where(f, mask, address, values.pack(f, [pad] * count))
+        return [values.from_memory(f, part, dtype) for part in values.unpack(f, loaded, element, count)]
     if mask is not None:
         # Nothing outside is read: the address of something else is, and what it holds is not used.
         address = f.select(mask, address, access.emitter.module.nothing())
@@ -346,6 +351,34 @@ def _load_vector(access: Access, address: Value, mask: Value | None, count: int,
         pad = values.constant(f, dtype, access.op.value("pad"))
         parts = [f.select(mask, part, pad) for part in parts]
     return parts
+
+
+def load_where(f: FunctionText, mask: Value, address: Value, otherwise: Value) -> Value:
+    """What constant memory has at an address, or something else where nothing is to be read: a load under a predicate.
+
+    One address and offsets serve all loads of a row so, where the address of something else is a register of its own.
+    """
+    size = bytes_of(otherwise.type)
+    words = max(1, size // 4)
+    part = "i16" if size < 4 else "i32"
+    bits = f.bitcast(otherwise, f"i{8 * size}" if words == 1 else f"<{words} x i32>")
+    kept = [f.extract(bits, at) for at in range(words)] if words > 1 else [bits]
+    kept = [f.cast("zext", one, part) if one.type == "i8" else one for one in kept]
+    kind = f"u{8 * size}" if size < 4 else "b32"
+    targets = ", ".join(f"${at}" for at in range(words))
+    targets = targets if words == 1 else f"{{{targets}}}"
+    text = f"@${words} ld.global.nc.{f'v{words}.' if words > 1 else ''}{kind} {targets}, [${words + 1}];"
+    letter = "h" if size < 4 else "r"
+    constraints = ",".join([*[f"={letter}"] * words, "b", "l", *map(str, range(words))])
+    type_ = part if words == 1 else f"{{ {', '.join([part] * words)} }}"
+    given = ", ".join(map(str, [mask, address, *kept]))
+    found = f.raw(type_, f'call {type_} asm "{text}", "{constraints}"({given})')
+    if words == 1:
+        return f.bitcast(f.cast("trunc", found, "i8") if size == 1 else found, otherwise.type)
+    whole = Value(f"<{words} x i32>", "poison")
+    for at in range(words):
+        whole = f.insert(whole, f.raw("i32", f"extractvalue {type_} {found.text}, {at}"), at)
+    return f.bitcast(whole, otherwise.type)
 
 
 def _is_part_of_line(access: Access) -> bool:
@@ -380,7 +413,12 @@ def emit_store(emitter: Emitter, op: StoreOp) -> None:
     if emitter.divided is None:
         write()
     else:
-        emitter.divided.store(op, write)
+        first = access.here(0)
+        emitter.divided.store(
+            op,
+            write,
+            lambda: (access.address(first), values.to_memory(access.f, registers[0], access.dtype)),
+        )
 
 
 def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:

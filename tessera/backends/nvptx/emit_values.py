@@ -17,7 +17,7 @@ from tessera.ir.target.llvm.math_exp import over
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, bits
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType, bf16, f16, f32, i64
+from tessera.types.dtype import DType, bf16, f8e4m3, f16, f32, i64
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
@@ -46,8 +46,8 @@ def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
     operands = [emitter.registers_of(value) for value in op.operands]
     dtype = emitter.tiles[op.operands[0]].dtype
     fn = op.fn
-    if fn == "div" and dtype is f32 and _divides_many(operands[1]):
-        emitter.set_result(op, divide_by_common(emitter.f, operands[0], operands[1][0]))
+    if fn == "div" and dtype is f32 and _divide_many(operands[1]):
+        emitter.set_result(op, divide_by_common(emitter.f, operands[0], operands[1]))
         return
     found = compute_exp_near_maximum(emitter, op) if fn == "exp" else None
     if found is not None:
@@ -89,29 +89,31 @@ def compute_ordinary(f: FunctionText, name: str, arguments: Sequence[Value], dty
     return [by_argument[value] for value in arguments]
 
 
-def _divides_many(divisors: Sequence[Value]) -> bool:
-    """Whether one number that is not constant divides many."""
-    return len(divisors) >= QUOTIENTS and len(set(divisors)) == 1 and divisors[0].text.startswith("%")
+def _divide_many(divisors: Sequence[Value]) -> bool:
+    """Whether a few numbers that are not constant divide many."""
+    distinct = set(divisors)
+    return len(divisors) >= QUOTIENTS * len(distinct) and all(value.text.startswith("%") for value in distinct)
 
 
-def divide_by_common(f: FunctionText, dividends: Sequence[Value], divisor: Value) -> list[Value]:
-    """Each of the f32 `dividends` divided by `divisor`, rounded once.
+def divide_by_common(f: FunctionText, dividends: Sequence[Value], divisors: Sequence[Value]) -> list[Value]:
+    """Each of the f32 `dividends` divided by its divisor, of which there are few, rounded once.
 
     A GPU's division tests every quotient for operands that are no normal numbers, and in a branch, which keeps it from
     computing several at a time. Here the test is of all operands together: where the least and the greatest exponent
     are harmless, every quotient is a reciprocal and a correction, without a branch.
     """
-    sizes = [bits(f, absolute(f, value)) for value in dict.fromkeys((divisor, *dividends))]
+    sizes = [bits(f, absolute(f, value)) for value in dict.fromkeys((*divisors, *dividends))]
     smallest = largest = sizes[0]
     for size in sizes[1:]:
         smallest, largest = f.intrinsic("umin", smallest, size), f.intrinsic("umax", largest, size)
     is_inside = f.op(
         "and", f.icmp("uge", smallest, f.const("i32", _LEAST)), f.icmp("ule", largest, f.const("i32", _MOST))
     )
+    pairs = list(zip(dividends, divisors, strict=True))
     return f.if_(
         is_inside,
-        lambda: [over(f, dividend, divisor) for dividend in dividends],
-        lambda: [f.op("fdiv", dividend, divisor) for dividend in dividends],
+        lambda: [over(f, dividend, divisor) for dividend, divisor in pairs],
+        lambda: [f.op("fdiv", dividend, divisor) for dividend, divisor in pairs],
     )
 
 
@@ -124,6 +126,7 @@ def emit_cast(emitter: Emitter, op: ops.CastOp) -> None:
         op,
         _compute_pairs(emitter, op)
         or _compute_short(emitter, op)
+        or _compute_bytes(emitter, op)
         or values.cast(emitter.f, registers, source.dtype, to),
     )
     if not op.rounding and source.dtype.is_float and source.dtype.bits < to.bits:
@@ -158,6 +161,22 @@ def _compute_short(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
     if given is None or given[0] is not bf16 or len(given[1]) % 2 or not is_plain:
         return None
     return compute_short(emitter.f, maker.fn, given[1])
+
+
+def _compute_bytes(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
+    """f32 as floats of 8 bits by the machine's conversion of two at a time; rounded and held to the range in one."""
+    to, maker = emitter.layout(op.result)[1], op.operands[0].owner
+    source = emitter.tiles[op.operands[0]]
+    is_plain = op.rounding in ("", "nearest_even") and source.dtype is f32 and source.layout.registers % 2 == 0
+    if to not in values.BYTES or not is_plain or not emitter.machine.has("sm_90"):
+        return None
+    if isinstance(maker, ops.RoundOp) and to is f8e4m3 and maker.values() == {**_SATURATED, "format": to.name}:
+        return values.to_bytes(emitter.f, emitter.registers_of(maker.operands[0]), to, is_saturated=True)
+    return values.to_bytes(emitter.f, emitter.registers(source), to)
+
+
+_SATURATED = {"rounding": "nearest_even", "saturation": "saturate", "denormals": "keep"}
+"""What the machine does beside rounding to 8 bits."""
 
 
 def emit_round(emitter: Emitter, op: ops.RoundOp) -> None:
@@ -213,6 +232,6 @@ def emit_clip(emitter: Emitter, op: ops.ClipOp) -> None:
     found: list[Value] = []
     for register, value in enumerate(emitter.registers(source)):
         here = emitter.coordinates(env, op.axes, source.layout, register)
-        inside = f.icmp("slt", here[op.axis], dim_value(f, op.bound, here))
+        inside = emitter.is_below(here, op.axis, source.layout, register, dim_value(f, op.bound, here))
         found.append(f.select(inside, value, other))
     emitter.set_result(op, found)

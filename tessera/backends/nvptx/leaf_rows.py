@@ -6,25 +6,32 @@ nothing. A loop then is, by what its iterations carry: nothing, and every warp d
 all warps exchange. A tree reads what warps have put into shared memory, and every warp joins all of it. Everything
 outside of loops is done by all warps alike, and stored by the first.
 
-Where the width of a row is known, a block is one group of warps, and has one row. Where it is symbolic, it decides at
-run time how many of a block's warps are a group, and groups go through the rows one after the other.
+Where the width of a row is known, a block is one group of warps, and has one row; or the blocks of a cluster are,
+where it has more leaves than the warps of one block keep. These write what others read to the shared memory of each of
+them. Where the width is symbolic, it decides at run time how many of a block's warps are a group, and groups go through
+the rows one after the other.
+
+A warp whose leaves are whole and one that has the end of a row are two programs, one of which a warp runs from end to
+end: what the first loads and computes is nowhere under a condition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Tile
-from tessera.backends.nvptx.row_plan import LEAVES, row_width, run_length
-from tessera.backends.nvptx.text import WARP, barrier, shuffle, special
+from tessera.backends.nvptx.row_plan import LEAVES, ROW_BLOCKS, row_width, run_length
+from tessera.backends.nvptx.text import WARP, assembly, barrier, cluster_barrier, shuffle, special
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import shaped_type
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
+from tessera.ir.target.limits import MOST_ROW_WARPS
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value
 from tessera.ir.target.typed_ops import ElementwiseOp, IndexOp, KernelOp, LoopOp, ProgramsOp, StoreOp, TailOp, TreeOp
 from tessera.types.dtype import DType
 from tessera.types.numerics import LEAF
@@ -49,10 +56,11 @@ def check_division(kernel: KernelOp) -> None:
             f"warps of `@{kernel.symbol}` share rows by leaves of {LEAF} elements, and its loops step by {steps}",
             span=kernel.span,
         )
-    most = kernel.warps_per_row * leaves * LEAF
+    warps = kernel.warps_per_row * ROW_BLOCKS.of(kernel)
+    most = warps * leaves * LEAF
     if not leaves or (width is not None and width > most):
         raise TargetVerifyError(
-            f"{kernel.warps_per_row} warps of `@{kernel.symbol}` with {leaves} leaves of {LEAF} elements have {most} "
+            f"{warps} warps of `@{kernel.symbol}` with {leaves} leaves of {LEAF} elements have {most} "
             f"of a row, which has {row_width(kernel)}",
             span=kernel.span,
             fix=f"give each of them as many `{LEAVES.name}` as the row needs",
@@ -63,7 +71,14 @@ class LeafRows:
     """The programs of a kernel whose rows warps share by leaves, written."""
 
     def __init__(self, emitter: Emitter, warp: Value) -> None:
-        self.emitter, self.warp, self.warps = emitter, warp, emitter.warps_per_row
+        self.emitter, self.warp = emitter, warp
+        self.blocks = ROW_BLOCKS.of(emitter.kernel)
+        self.warps = emitter.warps_per_row * self.blocks
+        """Warps that share a row, of all blocks that do."""
+        self.is_whole = True
+        """Whether what is written is the program of warps that have whole leaves only."""
+        self.has_met = True
+        """Whether all blocks of the cluster are known to run, so that their memory may be written."""
         self.inside = False
         """Whether what is written is of a leaf, and so of one warp."""
         self.done: set[SpecOp] = set()
@@ -96,11 +111,16 @@ class LeafRows:
         emitter.leaf_bytes = start - emitter.shared_bytes
 
     def write(self, op: ProgramsOp, grid: Sequence[Value], total: Index) -> None:
-        """A row to a block, or rows to each group of its warps."""
+        """A row to a block or a cluster of them, or rows to each group of a block's warps."""
         emitter, f = self.emitter, self.emitter.f
         block = f.cast("zext", special(f, "ctaid.x"), "i64")
         if not self.is_symbolic:
-            emitter.program(op, grid, block)
+            if self.blocks > 1:
+                assembly(f, "barrier.cluster.arrive.relaxed.aligned;", "", [])
+                rank = f.urem(block, self.blocks)
+                self.own = f.add(self.warp, f.mul(rank, emitter.warps_per_row))
+                block = f.udiv(block, self.blocks)
+            self._write_program(op, grid, block)
             return
         leaves, group, size = f.ceil_div(dim_value(f, self.width, emitter.env), LEAF), f.index(1), 1
         while size < self.warps:
@@ -118,15 +138,49 @@ class LeafRows:
         emitter.at_start = dict(emitter.known)
 
         def write_row(row: Value) -> None:
-            emitter.known, self.starts, self.totals = dict(emitter.at_start), {}, {}
-            emitter.program(op, grid, row)
+            emitter.known = dict(emitter.at_start)
+            self._write_program(op, grid, row)
             self.synchronize()
 
         f.loop(f.add(f.mul(block, groups), number), total, step, write_row)
 
+    def _write_program(self, op: ProgramsOp, grid: Sequence[Value], row: Value) -> None:
+        """The program of warps whose leaves are whole, and that of warps with the end of a row, or nothing of it."""
+        emitter, f = self.emitter, self.emitter.f
+        self.starts = {}
+        loop = next(part for part in op.walk() if isinstance(part, LoopOp))
+        end = dim_value(f, self.width, emitter.env)
+        last = self.start_of(self._iterations(constant_of(end)) - 1)
+        starts, known = dict(self.starts), dict(emitter.known)
+
+        def write(is_whole: bool) -> None:
+            self.is_whole, self.has_met, self.done = is_whole, self.blocks == 1, set()
+            self.starts, self.totals, emitter.known = dict(starts), {}, dict(known)
+            emitter.program(op, grid, row)
+            self._meet()
+
+        if run_length(loop.low) or (constant_of(end) or 1) % (self.warps * LEAF) == 0:
+            write(is_whole=True)
+        else:
+            f.if_(f.icmp("sle", f.add(last, LEAF), end), lambda: write(True), lambda: write(False))
+
+    def _iterations(self, end: int | None) -> int:
+        """Leaves that each warp has, those beyond the end of a row too."""
+        return LEAVES.of(self.emitter.kernel) if end is None else -(-end // (LEAF * self.warps))
+
+    def _meet(self) -> None:
+        """Wait once until all blocks of the cluster run."""
+        if not self.has_met:
+            assembly(self.emitter.f, "barrier.cluster.wait.acquire.aligned;", "~{memory}", [])
+            self.has_met = True
+
     def synchronize(self) -> None:
         """All warps of the group wait for each other."""
         f = self.emitter.f
+        if self.blocks > 1:
+            self._meet()
+            cluster_barrier(f)
+            return
         if not self.is_symbolic:
             barrier(f)
             return
@@ -148,16 +202,16 @@ class LeafRows:
         self.inside = True
         if run_length(op.low):
             carried = self._run(op, tail, end, carried)
-        elif isinstance(end, int):
-            iterations = end // LEAF // self.warps
-            for iteration in range(iterations):
-                carried = emitter.iterate(op, [self.start_of(iteration)], carried)
-            if end // LEAF % self.warps or tail is not None:
-                has_whole = end // LEAF % self.warps > 0
-                carried = self._last_iteration(op, tail, self.start_of(iterations), end, carried, has_whole)
         else:
-            for iteration in range(LEAVES.of(emitter.kernel)):
-                carried = self._last_iteration(op, tail, self.start_of(iteration), end, carried)
+            iterations = self._iterations(end if isinstance(end, int) else None)
+            for iteration in range(iterations):
+                first = self.start_of(iteration)
+                if self.is_whole or iteration < iterations - 1:
+                    carried = emitter.iterate(op, [first], carried)
+                elif tail is not None:
+                    self.has_leaf = emitter.f.icmp("slt", first, end)
+                    carried = emitter.iterate(tail, [first], carried)
+                    self.has_leaf = None
         self.inside = False
         if carried:
             carried = self._exchange(op, carried)
@@ -198,24 +252,15 @@ class LeafRows:
         return f.if_(is_whole, lambda: write_alone(write_whole), lambda: write_alone(write_last))
 
     def _last_iteration(
-        self,
-        op: LoopOp,
-        tail: TailOp | None,
-        first: Value,
-        end: Index,
-        carried: list[Value],
-        has_whole: bool = True,
+        self, op: LoopOp, tail: TailOp | None, first: Value, end: Index, carried: list[Value]
     ) -> list[Value]:
         """Leaves that some warps have: whole ones, the last of the row, or none, which is one beyond its end."""
-        emitter, f = self.emitter, self.emitter.f
+        f = self.emitter.f
         is_whole = f.icmp("sle", f.add(first, LEAF), end)
         if tail is None:
             return self._either(is_whole, op, None, first, carried)
         self.has_leaf = f.icmp("slt", first, end)
-        if has_whole:
-            carried = self._either(is_whole, op, tail, first, carried)
-        else:
-            carried = emitter.iterate(tail, [first], carried)
+        carried = self._either(is_whole, op, tail, first, carried)
         self.has_leaf = None
         return carried
 
@@ -270,15 +315,36 @@ class LeafRows:
         if op not in self.done:
             write()
 
-    def store(self, op: StoreOp, write: Callable[[], None]) -> None:
-        """A store: of a leaf by its warp, of a row by the first."""
+    def store(self, op: StoreOp, write: Callable[[], None], find: Callable[[], tuple[Value, Value]]) -> None:
+        """A store: of a leaf by its warp, of a row by the first; `find` gives the address and what is stored there."""
         f = self.emitter.f
-        if self.inside and self.has_leaf is not None and op.buffer in self.lines:
+        is_line = self.inside and op.buffer in self.lines
+        if is_line and self.blocks > 1:
+            self._meet()
+            write = partial(self._share, *find())
+        if is_line and self.has_leaf is not None:
             f.if_(self.has_leaf, write)
         elif self.inside:
             write()
         else:
             f.if_(f.icmp("eq", self.own, 0), write)
+
+    def _share(self, address: Value, kept: Value) -> None:
+        """Store what all lanes have to an address of shared memory, of every block of the cluster: one by each lane."""
+        f, size = self.emitter.f, bytes_of(kept.type)
+        if self.blocks == 1:
+            f.store(kept, address, align=size)
+            return
+        own = f.raw("ptr addrspace(3)", f"addrspacecast ptr {address.text} to ptr addrspace(3)")
+        word = f.raw("i32", f"ptrtoint ptr addrspace(3) {own.text} to i32")
+        bits = f.bitcast(kept, f"i{8 * size}")
+        bits = bits if size >= 4 else f.cast("zext", bits, "i32")
+        lane = f.cast("trunc", f.index(self.emitter.thread), "i32")
+        text = (
+            f"{{ .reg .pred P; .reg .b32 A; setp.lt.u32 P, $1, {self.blocks}; @P mapa.shared::cluster.u32 A, $0, $1; "
+            f"@P st.shared::cluster.b{8 * size} [A], $2; }}"
+        )
+        assembly(f, text, f"r,r,{'l' if size == 8 else 'r'},~{{memory}}", [word, lane, bits])
 
     def _exchange(self, op: LoopOp, carried: list[Value]) -> list[Value]:
         """Minima and maxima of all lanes of all warps, for each."""
@@ -299,23 +365,33 @@ class LeafRows:
                 value = values.compute(f, join.fn, [value, shuffle(f, value, "bfly", lanes)], dtype)
             start = self.slots[op] + number * _SLOT * self.warps
             kept = values.to_memory(f, value, dtype)
-            f.store(kept, f.gep(base, f.add(f.mul(self.warp, _SLOT), start), "i8"), align=bytes_of(kept.type))
+            self._meet()
+            self._share(f.gep(base, f.add(f.mul(f.add(self.first, self.own), _SLOT), start), "i8"), kept)
             parts.append((join.fn, dtype, value, start))
         self.synchronize()
+        for (fn, dtype, _, start), result in zip(parts, op.results, strict=True):
+            found += [self._join_warps(fn, dtype, start)] * emitter.layout(result)[0].registers
+        return found
+
+    def _join_warps(self, fn: str, dtype: DType, start: int) -> Value:
+        """What all warps of the group have put into the slots from `start` on, joined by every thread or lane."""
+        f, base, element = self.emitter.f, self.emitter.module.shared_base(), values.memory_type(dtype)
         # A group of fewer warps reads its last one several times, which a minimum does not mind.
         last = f.sub(f.add(self.first, self.group), 1)
-        warps = [f.smin(f.add(self.first, warp), last) for warp in range(self.warps)]
-        for (fn, dtype, _, start), result in zip(parts, op.results, strict=True):
-            element = values.memory_type(dtype)
-            each = [
-                values.from_memory(f, f.load(f.gep(base, f.add(f.mul(warp, _SLOT), start), "i8"), element), dtype)
-                for warp in warps
-            ]
-            while len(each) > 1:
-                pairs = [values.compute(f, fn, [a, b], dtype) for a, b in zip(each[::2], each[1::2], strict=False)]
-                each = [*pairs, *each[len(pairs) * 2 :]]
-            found += each * emitter.layout(result)[0].registers
-        return found
+        by_lanes = self.warps > MOST_ROW_WARPS
+        numbers = [f.add(self.emitter.thread, at) for at in range(0, self.warps, WARP)] if by_lanes else []
+        warps = [f.smin(f.add(self.first, warp), last) for warp in numbers or range(self.warps)]
+        each = [
+            values.from_memory(f, f.load(f.gep(base, f.add(f.mul(warp, _SLOT), start), "i8"), element), dtype)
+            for warp in warps
+        ]
+        while len(each) > 1:
+            pairs = [values.compute(f, fn, [a, b], dtype) for a, b in zip(each[::2], each[1::2], strict=False)]
+            each = [*pairs, *each[len(pairs) * 2 :]]
+        (value,) = each
+        for lanes in (16, 8, 4, 2, 1) if by_lanes else ():
+            value = values.compute(f, fn, [value, shuffle(f, value, "bfly", lanes)], dtype)
+        return value
 
     def tree(self, op: TreeOp, name: str) -> None:
         """The leaves of all warps joined by every warp: lane `l` has leaf `l`, and exchanges with those further off."""

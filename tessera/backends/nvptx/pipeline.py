@@ -93,7 +93,7 @@ def thread_tile_passes(machine: Machine) -> list[Pass]:
         # Before rows and loops are planned, which go by what is loaded where.
         OrientOperands(),
         # Before scratch and loops, which go by where rows are.
-        PlanRows(),
+        PlanRows("cluster" in machine.features),
         PlaceScratch(),
         UnrollLoops(),
         # Last: a loop with barriers of its author is not unrolled, one with these may be.

@@ -252,6 +252,8 @@ ROWS = Decision("nvptx.rows", MEMORY)
 """Where a program keeps its row between loops: in memory or in registers."""
 WARPS_PER_ROW = Decision("nvptx.warps_per_row", 0)
 """Warps that divide the leaves of a row among them; 0 where a program has all of its threads in every iteration."""
+ROW_BLOCKS = Decision("nvptx.row_blocks", 1)
+"""Blocks of a cluster whose warps share a row; each has so many warps of it."""
 LEAVES = Decision("nvptx.leaves", 0)
 """Leaves of a row that each of the warps that share it has, at most; 0 where rows are not divided by leaves."""
 

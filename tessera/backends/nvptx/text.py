@@ -111,6 +111,12 @@ def barrier(f: FunctionText) -> None:
     f.call("llvm.nvvm.barrier.cta.sync.aligned.all", [Value("i32", "0")])
 
 
+def cluster_barrier(f: FunctionText) -> None:
+    """All threads of all blocks of the cluster wait for each other, and see what the others stored."""
+    text = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+    assembly(f, text, "~{memory}", [])
+
+
 def warp_barrier(f: FunctionText, mask: Value = ALL_LANES) -> None:
     """All threads of the warp that `mask` names wait for each other, and see what the others stored."""
     f.call("llvm.nvvm.bar.warp.sync", [mask])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,8 @@ import tessera as ts
 from benchmarks.gpu_widths import free
 from tessera.backends.nvptx.compile import NvptxBackend, NvptxCode
 from tessera.backends.nvptx.leaf_rows import check_division
-from tessera.backends.nvptx.row_plan import LEAVES, shared_widths
+from tessera.backends.nvptx.passes.plan_rows import divide_leaves
+from tessera.backends.nvptx.row_plan import LEAVES, ROW_BLOCKS, shared_widths
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
@@ -22,6 +24,7 @@ from tessera.ir.base.op import OpError
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.typed_ops import KernelOp, LoopOp
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 
 BF16 = ml_dtypes.bfloat16
 WARP, LEAF = 32, 1024
@@ -64,11 +67,30 @@ def arrays(function: Any, columns: int, dtype: Any = BF16) -> list[Any]:
 
 
 @pytest.mark.parametrize("dtype", [BF16, np.float32, np.float64])
-@pytest.mark.parametrize(("columns", "warps", "leaves"), [(1024, 0, 0), (1025, 2, 1), (4096, 4, 1), (5000, 5, 1),
-    (16384, 16, 1), (16385, 9, 2), (33280, 11, 3), (65536, 16, 4)])  # fmt: skip
-def test_a_warp_has_a_leaf_or_as_many_as_sixteen_need(columns: int, dtype: Any, warps: int, leaves: int) -> None:
+@pytest.mark.parametrize(("columns", "warps", "blocks"), [(1024, 0, 1), (1025, 2, 1), (4096, 4, 1), (5000, 5, 1),
+    (8192, 8, 1), (8193, 9, 1), (16384, 8, 2), (16385, 9, 2), (33280, 7, 5), (50257, 10, 5),
+    (65536, 8, 8)])  # fmt: skip
+def test_a_warp_has_a_leaf_and_a_block_about_eight(columns: int, dtype: Any, warps: int, blocks: int) -> None:
     kernel = kernel_of(softmax, *arrays(softmax, columns, dtype))
-    assert (kernel.warps_per_row, LEAVES.of(kernel)) == (warps, leaves)
+    assert (kernel.warps_per_row, ROW_BLOCKS.of(kernel), LEAVES.of(kernel)) == (warps, blocks, int(columns > LEAF))
+    assert blocks == 1 or "cluster" in kernel.features
+
+
+@pytest.mark.parametrize(("columns", "warps", "leaves"), [(16384, 16, 1), (16385, 9, 2), (33280, 11, 3),
+    (65536, 16, 4)])  # fmt: skip
+def test_without_clusters_a_warp_has_as_many_leaves_as_sixteen_need(columns: int, warps: int, leaves: int) -> None:
+    tape = ts.jit(softmax).trace(*arrays(softmax, columns)).tape
+    (kernel,) = lower(tape, Options.of(backend="cuda", features=("sm_80",))).targets
+    assert (kernel.value("warps_per_row"), LEAVES.of(kernel), ROW_BLOCKS.of(kernel)) == (warps, leaves, 1)
+
+
+@pytest.mark.parametrize("leaves", range(2, 257))
+def test_every_leaf_has_a_warp_and_few_warps_none(leaves: int) -> None:
+    blocks, warps, each = divide_leaves(leaves)
+    assert blocks <= 8
+    assert 2 <= warps <= 16
+    assert leaves <= blocks * warps * each <= leaves + max(2, leaves // 8)
+    assert each == (1 if leaves <= 128 else 2)
 
 
 def test_other_kernels_stay_whole() -> None:
@@ -100,12 +122,39 @@ def test_a_shared_row_is_read_once(columns: int) -> None:
     (ptx,) = ptx_of(lowering)
     warps = lowering.targets[0].value("warps_per_row")
     assert f".reqntid {warps * WARP}" in ptx
-    assert "bar.sync" in ptx or "barrier.sync" in ptx
+    assert any(name in ptx for name in ("bar.sync", "barrier.sync", "barrier.cluster.arrive.release"))
     loaded = [line for line in ptx.splitlines() if "ld.global" in line]
     # A leaf of bf16 is 32 elements to a thread: four vectors; elements one by one in the last leaf and of odd rows.
     if columns % 8 == 0:
         assert sum(".v4" in line for line in loaded) <= 8
     assert len(loaded) <= 2 * LEAF // WARP
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(50257, BF16), (50257, np.float32), (16385, np.float16)])
+def test_blocks_of_a_cluster_meet_before_they_write_to_each_other(columns: int, dtype: Any) -> None:
+    lowering = lowered(softmax, *arrays(softmax, columns, dtype))
+    (ptx,) = ptx_of(lowering)
+    kernel = lowering.targets[0]
+    assert f".reqnctapercluster {ROW_BLOCKS.of(kernel)}, 1, 1" in ptx
+    assert isinstance(lowering.code, NvptxCode)
+    assert lowering.code.codes[0].grid.value == 64 * ROW_BLOCKS.of(kernel)
+    found = re.findall(r"barrier\.cluster\.arrive\.relaxed|barrier\.cluster\.wait|st\.shared::cluster|bar\.sync", ptx)
+    assert found[:3] == ["barrier.cluster.arrive.relaxed", "barrier.cluster.wait", "st.shared::cluster"]
+    assert "bar.sync" not in found
+    # The maximum and the sum of a row, in the program of whole leaves and in that of the last.
+    assert found.count("st.shared::cluster") == 4
+
+
+@pytest.mark.parametrize("columns", [5000, 5001, 50257, 50304])
+@pytest.mark.parametrize("function", [softmax, layernorm])
+def test_a_ragged_row_takes_no_more_registers_than_a_whole_one(function: Any, columns: int) -> None:
+    lowering = lowered(function, *arrays(function, columns))
+    (ptx,) = ptx_of(lowering)
+    if assembler() is None:
+        pytest.skip("there is no ptxas here; PTX was made all the same")
+    words = assemble_with_words(ptx.encode(), "sm_90a")[1]
+    assert int(re.findall(r"Used (\d+) registers", words)[0]) <= 64
+    assert int(re.findall(r"(\d+) bytes spill stores", words)[0]) <= 64
 
 
 # What is refused.

@@ -13,7 +13,7 @@ from tessera.backends.nvptx.blackwell.lower import TensorLowering
 from tessera.backends.nvptx.mma.fit import refuse_choices, units_in
 from tessera.backends.nvptx.mma.lower import MatrixLowering
 from tessera.backends.nvptx.mma.lower_uniform import UniformLowering
-from tessera.backends.nvptx.row_plan import ALIGN, SPACE, THREADS, UNROLL, WARPS_PER_ROW
+from tessera.backends.nvptx.row_plan import ALIGN, ROW_BLOCKS, SPACE, THREADS, UNROLL, WARPS_PER_ROW
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, gpu_of
 from tessera.backends.nvptx.text import fallback_symbol
 from tessera.ir.base.effects import keep_promises
@@ -89,6 +89,8 @@ def lower_thread_kernel(kernel: KernelOp, machine: Machine) -> SpecOp:
     caps = {name: schedule[name] for name in ("max_registers", "max_shared") if name in schedule}
     # The oldest architecture will do: instructions of newer ones are for those who choose them.
     features = [name for name in machine.features if name.startswith("sm_")][:1]
+    if ROW_BLOCKS.of(kernel) > 1:
+        features += ["sm_90", "cluster"]
     made = lowering.finish(
         features, threads=THREADS.of(kernel), align=ALIGN.of(kernel), warps_per_row=WARPS_PER_ROW.of(kernel), **caps
     )

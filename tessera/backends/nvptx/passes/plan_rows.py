@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
 from tessera.backends.nvptx import row_plan
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.text import WARP, shared_symbol
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import TileAttr
 from tessera.ir.target.limits import MOST_ROW_WARPS
-from tessera.ir.tile.typed_ops import ElementwiseOp, KernelOp, SelectOp
+from tessera.ir.tile.typed_ops import ElementwiseOp, KernelOp, LoadOp, SelectOp
+from tessera.types.frozen import frozen
 
 # What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
 # widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
@@ -18,6 +21,15 @@ IN_REGISTERS = 144
 """Elements of a row that one thread keeps in registers, of 255: more spill once temporaries are beside them."""
 MOST_LEAVES = 4
 """Leaves of a row that a warp keeps in registers: 128 elements a thread."""
+BLOCK_WARPS, WIDE_BLOCK_WARPS = 8, 10
+"""Warps of the blocks of a cluster that shares a row, and the most of them that leave none without a leaf.
+
+While one block of a multiprocessor waits for its row, others compute or store.
+"""
+RESIDENT_WARPS = 32
+"""Warps of a multiprocessor that have a leaf each where little is computed of it: 64 registers to a thread."""
+MOST_ROW_BLOCKS = 8
+"""Blocks of a cluster that every GPU with clusters has."""
 LIGHT_LEAVES, LIGHT = 2, 60
 """Leaves that a warp keeps in registers whatever is computed of them, and ops of a kernel up to which it keeps more.
 
@@ -26,40 +38,79 @@ softmax has 24 of them, a norm of layers 53.
 """
 
 
+@frozen
 class PlanRows(Pass):
-    """Write `nvptx.rows`, `nvptx.warps_per_row` and `nvptx.leaves` on kernels that reduce rows.
+    """Write `nvptx.rows`, `nvptx.warps_per_row`, `nvptx.row_blocks` and `nvptx.leaves` on kernels that reduce rows.
 
     Softmax and norms go over a row two or three times. Memory is read once where the row stays in registers: those of
-    as many warps as it has leaves, up to 16, and up to 4 leaves to each. A leaf is summed by itself, so that bits are
-    those of one warp. Kernels whose loops are not over leaves keep what one thread can; what fits no registers stays in
+    as many warps as it has leaves, up to 8 in each of up to 8 blocks of a cluster, and more where it has more. Without
+    clusters one block has up to 16 warps with up to 4 leaves each. A leaf is summed by itself, so that bits are those
+    of one warp. Kernels whose loops are not over leaves keep what one thread can; what fits no registers stays in
     memory.
 
-    Before: a `ttile.kernel @softmax` with loops to 8192 by 1024. After: the same with `nvptx.rows = "registers"`,
-    `nvptx.warps_per_row = 8` and `nvptx.leaves = 1`. Before: `@softmax` with loops to `N`. After: `@softmax__shared`
-    with 16 warps to a block, which share rows at run time as their width needs, in front of `@softmax` as it was; a
-    launch takes one by `N`.
+    Before: a `ttile.kernel @softmax` with loops to 16384 by 1024. After: the same with `nvptx.rows = "registers"`,
+    `nvptx.warps_per_row = 8`, `nvptx.row_blocks = 2` and `nvptx.leaves = 1`. Before: `@softmax` with loops to `N`.
+    After: `@softmax__shared` with 16 warps to a block, which share rows at run time as their width needs, in front of
+    `@softmax` as it was; a launch takes one by `N`.
     """
+
+    has_clusters: bool = True
 
     def run(self, module: ModuleOp) -> None:
         for kernel in thread_kernels(module):
             leaves = row_plan.leaves_of(kernel)
             if leaves is not None and leaves.value is not None:
-                plan_leaves(kernel, leaves.value)
+                plan_leaves(kernel, leaves.value, self.has_clusters)
             elif leaves is not None and not kernel.variant_of:
                 module.body.block.insert_op_before(clone_for_wide_rows(kernel), kernel)
             elif leaves is None and row_plan.reduces_rows(kernel):
                 plan_static_rows(kernel)
 
 
-def plan_leaves(kernel: KernelOp, leaves: int) -> None:
+def plan_leaves(kernel: KernelOp, leaves: int, has_clusters: bool) -> None:
     """Decide for rows that are divided by leaves: as many warps as leaves, or each several of them."""
-    each = -(-leaves // MOST_ROW_WARPS)
+    if row_plan.THREADS.of(kernel) != WARP or leaves <= 1:
+        return
+    is_run = any(row_plan.run_length(loop.low) for loop in row_plan.loops_in(kernel))
     computed = sum(isinstance(op, ElementwiseOp | SelectOp) for op in kernel.walk())
     most = MOST_LEAVES if computed <= LIGHT else LIGHT_LEAVES
-    if each <= most and row_plan.THREADS.of(kernel) == WARP and leaves > 1:
-        row_plan.WARPS_PER_ROW.write(kernel, -(-leaves // each))
+    if has_clusters and not is_run:
+        blocks, warps, each, most = *divide_leaves(leaves), LIGHT_LEAVES
+    else:
+        each = -(-leaves // MOST_ROW_WARPS)
+        blocks, warps = 1, -(-leaves // each)
+    if each <= most:
+        is_small = computed <= LIGHT and max(map(_element_bytes, row_plan.ops_in(kernel))) <= 4
+        row_plan.BLOCKS.write(kernel, RESIDENT_WARPS // warps if has_clusters and each == 1 and is_small else 0)
+        row_plan.WARPS_PER_ROW.write(kernel, warps)
+        row_plan.ROW_BLOCKS.write(kernel, blocks)
         row_plan.LEAVES.write(kernel, each)
         row_plan.ROWS.write(kernel, row_plan.REGISTERS)
+
+
+def _element_bytes(op: Operation) -> int:
+    """Bytes of the elements of a row that an op loads."""
+    type = op.result.type if isinstance(op, LoadOp) else None
+    return type.dtype.bytes if isinstance(type, TileAttr) and type.shape else 0
+
+
+def divide_leaves(leaves: int) -> tuple[int, int, int]:
+    """Blocks of a cluster for a row, warps of each, and leaves of each warp: few warps are left without a leaf.
+
+    >>> divide_leaves(8), divide_leaves(16), divide_leaves(50), divide_leaves(200)
+    ((1, 8, 1), (2, 8, 1), (5, 10, 1), (8, 13, 2))
+    """
+    each = -(-leaves // (MOST_ROW_BLOCKS * MOST_ROW_WARPS))
+    shares = -(-leaves // each)
+    if shares <= BLOCK_WARPS:
+        return 1, shares, each
+    most = max(WIDE_BLOCK_WARPS, -(-shares // MOST_ROW_BLOCKS))
+    choices = [(blocks, -(-shares // blocks)) for blocks in range(1, MOST_ROW_BLOCKS + 1)]
+    blocks, warps = min(
+        (one for one in choices if one[1] <= most),
+        key=lambda one: (one[0] * one[1] - shares, abs(one[1] - BLOCK_WARPS)),
+    )
+    return blocks, warps, each
 
 
 def plan_static_rows(kernel: KernelOp) -> None:
