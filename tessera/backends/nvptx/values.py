@@ -6,7 +6,7 @@ Results are those of `ir/target/llvm/convert.py` to the last bit, by the instruc
 from __future__ import annotations
 
 import math as _math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.ir.target.llvm import convert, math, math_exp
@@ -139,6 +139,40 @@ def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:
     if len(values) % 2:
         found.append(f.bitcast(f.raw("bfloat", f"fptrunc {values[-1]} to bfloat"), "i16"))
     return found
+
+
+BYTES: Mapping[DType, tuple[str, float, int, int]] = {
+    dt.f8e4m3: ("e4m3x2", 464.0, 0x7F, 0x7F),
+    dt.f8e5m2: ("e5m2x2", 61439.99609375, 0x7C, 0x7E),
+}
+"""By dtype: what Hopper calls two of them, the last f32 that is in range, and the codes beyond that and of NaN."""
+
+
+def to_bytes(f: FunctionText, given: Sequence[Value], dtype: DType, is_saturated: bool = False) -> list[Value]:
+    """f32, an even number of them, as floats of 8 bits: to nearest even, and held to the range if `is_saturated`.
+
+    Hopper's conversion does that, with a positive NaN. Others have their own codes where it would hold them.
+    """
+    kind, most, beyond, nan = BYTES[dtype]
+    found: list[Value] = []
+    for low, high in zip(given[::2], given[1::2], strict=True):
+        text = f"{{ .reg .b16 pair; cvt.rn.satfinite.{kind}.f32 pair, $1, $2; cvt.u32.u16 $0, pair; }}"
+        pair = f.raw("i32", f'call i32 asm "{text}", "=r,f,f"({high}, {low})')
+        found += [f.cast("trunc", part, "i8") for part in (pair, f.op("lshr", pair, f.const_like(pair, 8)))]
+    if is_saturated:
+        return found
+    return [_replace_beyond(f, value, code, most, (beyond, nan)) for value, code in zip(given, found, strict=True)]
+
+
+def _replace_beyond(f: FunctionText, value: Value, code: Value, most: float, codes: tuple[int, int]) -> Value:
+    """The code of an f32, another one if its size is not up to `most`."""
+    size, (beyond, nan) = f.intrinsic("fabs", value), codes
+    other = Value("i32", str(beyond))
+    if nan != beyond:
+        other = f.select(f.fcmp("uno", value, value), Value("i32", str(nan)), other)
+    sign = f.op("and", f.op("lshr", f.bitcast(value, "i32"), Value("i32", "24")), Value("i32", "128"))
+    is_beyond = f.fcmp("ugt", size, f.const("float", most))
+    return f.select(is_beyond, f.cast("trunc", f.op("or", other, sign), "i8"), code)
 
 
 def split_word(f: FunctionText, word: Value) -> list[Value]:

@@ -407,3 +407,20 @@ def test_rows_reach_a_copy_as_recorded() -> None:
         name: rows[name]["ratio_to_copy"] for name, least in AT_LEAST.items() if rows[name]["ratio_to_copy"] < least
     }
     assert not slow
+
+
+@pytest.mark.parametrize("name", ["f8e4m3", "f8e5m2"])
+def test_floats_of_8_bits_are_converted_two_at_a_time(name: str) -> None:
+    """Rounded and held to the range in one instruction, and quotients by the scale of a row without branches."""
+    dtype = getattr(ts, name)
+
+    def quantized(x: Any, scale: Any) -> Any:
+        return ts.ops.quantize(x, scale, dtype=dtype, saturation="saturate")
+
+    arrays = [np.zeros((64, 4096), np.float32), np.ones((64, 1), np.float32)]
+    ptx = ptx_of(lowered(quantized, *arrays))
+    assert f"cvt.rn.satfinite.{name[2:]}x2.f32" in ptx
+    assert ("cvt.rni" in ptx) == (name == "f8e5m2")  # whose NaN has another code
+    assert "rcp.approx" in ptx
+    older = ptx_of(lowered(quantized, *arrays, machine="sm_80"), "sm_80")
+    assert "satfinite" not in older

@@ -198,7 +198,7 @@ def _divisions() -> Compiled:
     f = module.function("run", [("ptr", "out"), ("ptr", "x")])
     out, source = f.arguments
     *tops, bottom = (f.load(f.gep(source, at, "float"), "float") for at in range(5))
-    for at, value in enumerate(divide_by_common(f, tops, bottom)):
+    for at, value in enumerate(divide_by_common(f, tops, [bottom] * len(tops))):
         f.store(value, f.gep(out, at, "float"))
     f.ret()
     return build(module)
