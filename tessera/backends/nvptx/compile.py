@@ -28,6 +28,7 @@ from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.passes.select_mma import SelectMma
 from tessera.backends.nvptx.pipeline import MmaChoices, target_passes, tile_passes
 from tessera.backends.nvptx.register_estimate import resources_in
+from tessera.backends.nvptx.row_copies import ACCESSES, NAME, is_needed, row_copies
 from tessera.backends.nvptx.tensor_cores import DEFAULT, GPUS, TENSOR_CORES, gpu_name
 from tessera.backends.nvptx.text import KernelCode, plain_symbol
 from tessera.backends.nvptx.values import EXACT, HARDWARE
@@ -211,7 +212,7 @@ class NvptxCompilation:
         codes: list[KernelCode] = []
         written = (backend.code(target) for target in targets)
         assemble = starter(backend.machine.cpu) if begin is not None else None
-        for code in itertools.chain(written, self._many_calls(program, targets)):
+        for code in itertools.chain(written, self._many_calls(program, targets), self._row_copies(codes)):
             codes.append(code)
             if begin is not None:
                 # PTX of this one is made while the next is written, and is assembled as soon as it is there.
@@ -220,6 +221,7 @@ class NvptxCompilation:
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)
         accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in called)
+        accesses += ((NAME, ACCESSES),) if NAME in known else ()
         units = tuple(_unit_line(kernel) for kernel in called if dots_in(kernel))
         return NvptxCode(backend, tuple(targets), tuple(codes), host, accesses, units)
 
@@ -234,6 +236,11 @@ class NvptxCompilation:
                 code = emit_many(target, self.machine, self.backend.exponential, most[target.symbol])
                 if code is not None:
                     yield code
+
+    def _row_copies(self, codes: Sequence[KernelCode]) -> Iterator[KernelCode]:
+        """The kernel that copies rows for others, where one of those that were written may need it."""
+        if is_needed(codes):
+            yield row_copies(self.machine)
 
     def check_code(self, targets: Sequence[SpecOp]) -> None:
         for target in targets:

@@ -18,6 +18,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx.block_model import SECTOR
 from tessera.backends.nvptx.host_descriptors import BYTES, NUMBERS, DescriptorCache, encode_arguments
 from tessera.backends.nvptx.host_graphs import write_call, write_launch
+from tessera.backends.nvptx.row_copies import NAME, CopyParameters
 from tessera.backends.nvptx.text import (
     NO_BLOCK,
     CallTable,
@@ -50,7 +51,7 @@ from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
-STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
+STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "maps", "push", "pop")
 """The words of the table before handles and constants."""
 OFFLOADING = ("offloaded", "upload")
 """Words behind them of programs that offload values: the pinned memory for those, and what copies from there."""
@@ -141,7 +142,7 @@ class _Entry(HostProgram):
         calls = [op for op in program.walk() if isinstance(op, CallOp)]
         forms = (str, matrix_symbol, shared_symbol, many_symbol)
         variants = (form(op.kernel) for op in calls for form in forms)
-        self.names = [name for name in dict.fromkeys(variants) if name in kernels]
+        self.names = [name for name in dict.fromkeys([*variants, NAME]) if name in kernels]
         self.constants: list[bytes] = []
         self.scratches: list[tuple[str, int, int, str]] = []
         longest = 2 + max((len(op.operands) + len(op.sizes) for op in calls), default=0)
@@ -153,7 +154,7 @@ class _Entry(HostProgram):
             f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
         self.descriptors = DescriptorCache(f, self.words["maps"])
         self.numbers, self.cell = f.alloca("i64", NUMBERS), f.alloca("i64")
-        self.area = f.alloca("i64", 16)
+        self.copied = CopyParameters(f) if NAME in kernels else None
         self.callbacks = callbacks_in(program)
         counts = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
         self.callback_slots = f.alloca("i64", max((1, *counts)))
@@ -361,14 +362,16 @@ class _Entry(HostProgram):
         return used
 
     def _copy_rows(self, target: Value, pitch: Value, source: Value, width: Value, height: Value) -> None:
-        """Contiguous rows to rows so many bytes apart (`CUDA_MEMCPY2D`, both on the device)."""
-        f = self.f
-        zero, device = f.const_i(0), f.const_i(2)
-        from_ = [zero, zero, device, zero, source, zero, width]
-        to = [zero, zero, device, zero, target, zero, pitch]
-        for at, word in enumerate([*from_, *to, width, height]):
-            f.store(word, f.gep(self.area, at, "i64"), align=8)
-        self.driver("pitch", [self.area, self.words["stream"]])
+        """Contiguous rows to rows so many bytes apart (`row_copies`)."""
+        f, number, copied = self.f, self.names.index(NAME), self.copied
+        assert copied is not None, "programs with such rows have the kernel"
+        blocks = copied.put(source, target, [width, pitch, height])
+        f.if_(f.icmp("sgt", blocks, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))
+        one, none = Value("i32", "1"), Value("i32", "0")
+        threads = Value("i32", str(self.kernels[NAME].threads))
+        shape = [f.cast("trunc", blocks, "i32"), one, one, threads, one, one, none]
+        arguments = [self.word(len(STATE) + number), *shape, self.words["stream"], copied.table, Value("ptr", "null")]
+        self._return_error(self._in_range(NAME, lambda: self._call_driver("launch", arguments)), number)
 
     def _encode(
         self, map_: DescriptorCode, target: Value, buffer: Value, extents: Sequence[Dim], pitch: Value, kernel: int

@@ -14,6 +14,7 @@ import pytest
 import tessera as ts
 from tessera.backends.nvptx.host import STATE
 from tessera.backends.nvptx.host_descriptors import MAP_DTYPES
+from tessera.backends.nvptx.row_copies import BLOCK, NAME
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError
@@ -22,8 +23,8 @@ from tessera.runtime.loader import link
 from tessera.types.dtype import BY_NAME
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)
-MATRIX, PLAIN = 0xA0, 0xB0
-"""Handles of kernels on tensor cores, and of those on plain threads."""
+MATRIX, PLAIN, COPY = 0xA0, 0xB0, 0xC0
+"""Handles of kernels on tensor cores, of those on plain threads, and of the one that copies rows."""
 
 
 @ts.jit
@@ -48,20 +49,28 @@ class Asked:
         self.made = executable()
         self.launch: list[Any] = []
         self.encode: list[Any] = []
-        self.pitch: list[Any] = []
+        self.copied: list[Any] = []
         self.given: list[int] = []
         self.ranges: list[str] = []
         self.maps = TensorMaps(self.made.metadata["maps"])
         self._own = {
-            name: _CALL(getattr(self, f"_{name}")) for name in ("launch", "encode", "pitch", *["push", "pop"] * watched)
+            name: _CALL(getattr(self, f"_{name}")) for name in ("launch", "encode", *["push", "pop"] * watched)
         }
         words = [ctypes.cast(self._own[name], ctypes.c_void_p).value if name in self._own else 0 for name in STATE]
         words[STATE.index("maps")] = self.maps.address
-        handles = [MATRIX if name.endswith("__matrix") else PLAIN for name in self.made.metadata["called"]]
+        known = {NAME: COPY}
+        handles = [
+            MATRIX if name.endswith("__matrix") else known.get(name, PLAIN) for name in self.made.metadata["called"]
+        ]
         self._state = (ctypes.c_void_p * (len(words) + len(handles)))(*words, *handles)
         self._code = link([self.made.objects[0]], {})
 
     def _launch(self, *args: int) -> int:
+        if args[0] == COPY:
+            words = [numbers(pointer, 1)[0] for pointer in numbers(args[9], 6)]
+            assert args[1] & 0xFFFFFFFF == -(-words[3] * words[4] // BLOCK)
+            self.copied.append(tuple(words[:5]))
+            return 0
         self.launch.append((args[0], args[1] & 0xFFFFFFFF))
         if args[0] == MATRIX:
             first = numbers(args[9], 1)[0]
@@ -72,11 +81,6 @@ class Asked:
     def _encode(self, *args: int) -> int:
         self.encode.append((args[3], numbers(args[4], 2), numbers(args[5], 1)[0]))
         (ctypes.c_uint64 * 16).from_address(args[0])[:] = [args[3]] * 16
-        return 0
-
-    def _pitch(self, *args: int) -> int:
-        words = numbers(args[0], 16)
-        self.pitch.append((words[4], words[6], words[11], words[13], words[14], words[15]))
         return 0
 
     def _push(self, *args: int) -> int:
@@ -104,7 +108,7 @@ def run(m: int, n: int, k: int) -> Asked:
 
 def test_rows_of_whole_16_bytes_are_read_where_they_lie() -> None:
     asked = run(300, 520, 200)
-    assert asked.pitch == []
+    assert asked.copied == []
     assert asked.encode == [(0x10000, [200, 300], 400), (0x20000, [200, 520], 400), (0x30000, [520, 300], 1040)]
     assert asked.launch == [(MATRIX, 9)]
 
@@ -119,14 +123,14 @@ def test_other_rows_are_copied_first_in_parallel(m: int, n: int, k: int) -> None
     width, wide = 2 * k, -(-2 * k // 32) * 32
     first = 0x40000 + -(-4 * m * n // 256) * 256
     second = first + -(-m * wide // 256) * 256
-    assert asked.pitch == [(0x10000, width, first, wide, width, m), (0x20000, width, second, wide, width, n)]
+    assert asked.copied == [(0x10000, first, width, wide, m), (0x20000, second, width, wide, n)]
     assert asked.encode == [(first, [k, m], wide), (second, [k, n], wide)]
     assert [handle for handle, _ in asked.launch] == [MATRIX]
 
 
 def test_nothing_to_sum_is_no_work_for_matrix_units() -> None:
     asked = run(5, 7, 0)
-    assert asked.encode == asked.pitch == []
+    assert asked.encode == asked.copied == []
     assert [handle for handle, _ in asked.launch] == [PLAIN]
 
 

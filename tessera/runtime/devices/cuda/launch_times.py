@@ -27,7 +27,6 @@ _TIMED: Mapping[str, tuple[int, int, str]] = {
     "cuMemcpyDtoHAsync_v2": (4, 3, "copy to the host"),
     "cuMemcpyHtoDAsync_v2": (4, 3, "copy from the host"),
     "cuMemsetD32Async": (4, 3, "fill"),
-    "cuMemcpy2DAsync_v2": (2, 1, "copy of rows"),
 }
 """Of each function that is timed: how many words it takes, which of them is the stream, and what it is called."""
 _STOPPED = 1

@@ -262,9 +262,8 @@ _FUNCTIONS = (
     "cuStreamSynchronize",
     "cuMemsetD32Async",
     "cuTensorMapEncodeTiled",
-    "cuMemcpy2DAsync_v2",
 )
-_STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
+_STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "maps", "push", "pop")
 """The words of the table that the entry reads first: the stream, the functions above, and what is not the driver's."""
 _KEPT = 64
 """Plans of a program: a call goes through them one by one."""

@@ -34,7 +34,6 @@ _WORDS = {
     "cuMemcpyHtoDAsync_v2": 4,
     "cuStreamSynchronize": 1,
     "cuMemsetD32Async": 4,
-    "cuMemcpy2DAsync_v2": 2,
     "cuEventRecord": 2,
     "cuStreamWaitEvent": 3,
 }
@@ -151,8 +150,6 @@ class Watcher:
             return [Launch("a copy from the host", stream, *spans, self.taken)]
         if name == "cuMemsetD32Async":
             return [Launch("an index", words[3], (), ((words[0], words[0] + 4 * words[2]),), self.taken)]
-        if name == "cuMemcpy2DAsync_v2":
-            return [_copied_rows(words[0], words[1], self.taken)]
         if name == "cuEventRecord":
             return [Signal(words[0], words[1])]
         return [Wait(words[1], words[0])] if name == "cuStreamWaitEvent" else [HostWait(words[0])]
@@ -165,14 +162,6 @@ class Watcher:
         """What a function raised, once."""
         raised, self.raised = self.raised, None
         return raised
-
-
-def _copied_rows(area: int, stream: int, taken: tuple[Bytes, ...]) -> Launch:
-    """`CUDA_MEMCPY2D`, source and target on the device: rows of `width` bytes, `pitch` apart."""
-    words = list((ctypes.c_uint64 * 16).from_address(area))
-    source, from_pitch, target, to_pitch, width, height = (words[at] for at in (4, 6, 11, 13, 14, 15))
-    ends = [start + pitch * (height - 1) + width for start, pitch in ((source, from_pitch), (target, to_pitch))]
-    return Launch("a copy of rows", stream, ((source, ends[0]),), ((target, ends[1]),), taken)
 
 
 def watched_call(
