@@ -88,19 +88,36 @@ def store_rows(f: FunctionText, lane: Value, lines: Value, rows: Rows, size: int
 
 
 def _store_units(f: FunctionText, lane: Value, lines: Value, rows: Rows, size: int, elements: int) -> None:
-    """Store rows in units of `size` bytes, each of so many elements, 32 of them at a time."""
+    """Store rows in units of `size` bytes, each of so many elements, 32 of them at a time.
+
+    A row is stored in whole before the next one: memory puts together what comes soon after the other.
+    """
+    parts: list[_Part] = []
     for first in range(0, SPAN, _LANES * size):
         begin = op32(f, "add", op32(f, "mul", lane, size), first)
-        found = _read_lines(f, lines, begin, size)
+        values = _read_lines(f, lines, begin, size)
         column = op32(f, "mul", op32(f, "udiv", begin, size), elements)
         start = f.add(rows.start, f.raw("i64", f"zext {begin} to i64"))
         is_whole = f.icmp("sle", op32(f, "add", column, elements), rows.width)
-        _write_rows(f, start, rows, found, size, is_whole)
+        parts.append(_Part(start, f.select(is_whole, rows.height, number(0)), values, size))
         if elements > 1:
             # One element of a unit may be the last of a row.
-            halves = [f.raw("i16", f"trunc {value} to i16") for value in found]
+            halves = [f.raw("i16", f"trunc {value} to i16") for value in values]
             is_half = f.icmp("eq", op32(f, "add", column, elements - 1), rows.width)
-            _write_rows(f, start, rows, halves, size // elements, is_half)
+            parts.append(_Part(start, f.select(is_half, rows.height, number(0)), halves, size // elements))
+    for row in range(ROWS):
+        for part in parts:
+            _write_row(f, part, rows.pitch, row)
+
+
+@frozen
+class _Part:
+    """What a lane stores of each row: where in the first one, of how many rows, and values of so many bytes."""
+
+    start: Value
+    height: Value
+    values: list[Value]
+    size: int
 
 
 def _read_lines(f: FunctionText, lines: Value, begin: Value, size: int) -> list[Value]:
@@ -117,14 +134,11 @@ def _read_lines(f: FunctionText, lines: Value, begin: Value, size: int) -> list[
     ]
 
 
-def _write_rows(f: FunctionText, start: Value, rows: Rows, values: list[Value], size: int, condition: Value) -> None:
-    """Store a value to each row, so many bytes after another, of the rows that are inside."""
-    suffix, kind, _ = _KINDS[size]
-    height = f.select(condition, rows.height, number(0))
-    pitch = constant_of(rows.pitch)
-    for row, value in enumerate(values):
-        more = 0 if pitch is None else row * pitch
-        text = f"{{ .reg .pred P; setp.ne.b32 P, $2, 0; @P st.global.{suffix} [$0+{more}], $1; }}"
-        effect(f, text, f"l,{kind},r", [start, value, flag(f, f.icmp("sgt", height, number(row)))])
-        if pitch is None:
-            start = f.add(start, rows.pitch)
+def _write_row(f: FunctionText, part: _Part, pitch: Value, row: int) -> None:
+    """Store a value to a row, if that is inside."""
+    suffix, kind, _ = _KINDS[part.size]
+    known = constant_of(pitch)
+    start = part.start if known is not None else f.add(part.start, f.mul(pitch, row))
+    text = f"{{ .reg .pred P; setp.ne.b32 P, $2, 0; @P st.global.{suffix} [$0+{(known or 0) * row}], $1; }}"
+    is_inside = f.icmp("sgt", part.height, number(row))
+    effect(f, text, f"l,{kind},r", [start, part.values[row], flag(f, is_inside)])
