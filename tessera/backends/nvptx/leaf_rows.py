@@ -77,7 +77,7 @@ class LeafRows:
         """Warps that share a row, of all blocks that do."""
         self.is_whole = True
         """Whether what is written is the program of warps that have whole leaves only."""
-        self.has_met = True
+        self.are_running = True
         """Whether all blocks of the cluster are known to run, so that their memory may be written."""
         self.inside = False
         """Whether what is written is of a leaf, and so of one warp."""
@@ -154,10 +154,10 @@ class LeafRows:
         starts, known = dict(self.starts), dict(emitter.known)
 
         def write(is_whole: bool) -> None:
-            self.is_whole, self.has_met, self.done = is_whole, self.blocks == 1, set()
+            self.is_whole, self.are_running, self.done = is_whole, self.blocks == 1, set()
             self.starts, self.totals, emitter.known = dict(starts), {}, dict(known)
             emitter.program(op, grid, row)
-            self._meet()
+            self._await_blocks()
 
         if run_length(loop.low) or (constant_of(end) or 1) % (self.warps * LEAF) == 0:
             write(is_whole=True)
@@ -168,17 +168,17 @@ class LeafRows:
         """Leaves that each warp has, those beyond the end of a row too."""
         return LEAVES.of(self.emitter.kernel) if end is None else -(-end // (LEAF * self.warps))
 
-    def _meet(self) -> None:
+    def _await_blocks(self) -> None:
         """Wait once until all blocks of the cluster run."""
-        if not self.has_met:
+        if not self.are_running:
             assembly(self.emitter.f, "barrier.cluster.wait.acquire.aligned;", "~{memory}", [])
-            self.has_met = True
+            self.are_running = True
 
     def synchronize(self) -> None:
         """All warps of the group wait for each other."""
         f = self.emitter.f
         if self.blocks > 1:
-            self._meet()
+            self._await_blocks()
             cluster_barrier(f)
             return
         if not self.is_symbolic:
@@ -320,7 +320,7 @@ class LeafRows:
         f = self.emitter.f
         is_line = self.inside and op.buffer in self.lines
         if is_line and self.blocks > 1:
-            self._meet()
+            self._await_blocks()
             write = partial(self._share, *find())
         if is_line and self.has_leaf is not None:
             f.if_(self.has_leaf, write)
@@ -365,7 +365,7 @@ class LeafRows:
                 value = values.compute(f, join.fn, [value, shuffle(f, value, "bfly", lanes)], dtype)
             start = self.slots[op] + number * _SLOT * self.warps
             kept = values.to_memory(f, value, dtype)
-            self._meet()
+            self._await_blocks()
             self._share(f.gep(base, f.add(f.mul(f.add(self.first, self.own), _SLOT), start), "i8"), kept)
             parts.append((join.fn, dtype, value, start))
         self.synchronize()

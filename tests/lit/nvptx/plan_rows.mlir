@@ -21,7 +21,7 @@ ttile.kernel @narrow(%x: !ttile.buffer<[64, 256], f32>, %y: !ttile.buffer<[64], 
 // -----
 // Eight leaves: eight warps have one each.
 // CHECK-LABEL: ttile.kernel @wide(
-// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 8, nvptx.leaves = 1, nvptx.rows = "registers"}
+// CHECK-SAME:    nvptx.threads = 32, nvptx.blocks = 4, nvptx.warps_per_row = 8, nvptx.leaves = 1, nvptx.rows = "registers"}
 ttile.kernel @wide(%x: !ttile.buffer<[64, 8192], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
   %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
@@ -38,17 +38,36 @@ ttile.kernel @wide(%x: !ttile.buffer<[64, 8192], f32>, %y: !ttile.buffer<[64], f
   ttile.return
 }
 // -----
-// More than four leaves for each of sixteen warps: it stays in memory.
-// CHECK-LABEL: ttile.kernel @widest(
-// CHECK-SAME:    nvptx.threads = 32}
-ttile.kernel @widest(%x: !ttile.buffer<[64, 65537], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
+// Sixteen leaves: eight warps of each of two blocks have one each.
+// CHECK-LABEL: ttile.kernel @wider(
+// CHECK-SAME:    nvptx.threads = 32, nvptx.blocks = 4, nvptx.warps_per_row = 8, nvptx.row_blocks = 2, nvptx.leaves = 1, nvptx.rows = "registers"}
+ttile.kernel @wider(%x: !ttile.buffer<[64, 16384], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
   %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
-  %hi = ttile.index {names = [], expr = 65537} : () -> !ttile.index
+  %hi = ttile.index {names = [], expr = 16384} : () -> !ttile.index
   %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[1024], f32>
   %s = ttile.for %lo, %hi, %z {step = 1024} ({
   ^bb0(%i: !ttile.index, %a: !ttile.tile<[1024], f32>):
-    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 65537], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[1024], f32>
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 16384], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[1024], f32>
+    %b = ttile.elementwise %a, %v {fn = "max"} : (!ttile.tile<[1024], f32>, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
+    ttile.yield %b : (!ttile.tile<[1024], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
+  %r = ttile.reduce %s {kind = "max", axis = 0} : (!ttile.tile<[1024], f32>) -> !ttile.tile<[], f32>
+  ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// More than two leaves for each of sixteen warps in eight blocks: it stays in memory.
+// CHECK-LABEL: ttile.kernel @widest(
+// CHECK-SAME:    nvptx.threads = 32}
+ttile.kernel @widest(%x: !ttile.buffer<[64, 262145], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %hi = ttile.index {names = [], expr = 262145} : () -> !ttile.index
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[1024], f32>
+  %s = ttile.for %lo, %hi, %z {step = 1024} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[1024], f32>):
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 262145], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[1024], f32>
     %b = ttile.elementwise %a, %v {fn = "max"} : (!ttile.tile<[1024], f32>, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
     ttile.yield %b : (!ttile.tile<[1024], f32>) -> ()
   }) : (!ttile.index, !ttile.index, !ttile.tile<[1024], f32>) -> !ttile.tile<[1024], f32>
