@@ -139,6 +139,28 @@ def test_single_queries_to_a_cache_go_over_parts_of_it(heads: int, shared: int) 
     assert "ttarget.matrix_kernel" in text
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (2, 2, 2, 33, 39, 64),
+        (1, 4, 1, 2, 39, 64),
+        (1, 2, 2, 130, 787, 128),
+        (2, 4, 1, 32, 32, 192),
+        (1, 2, 2, 200, 513, 40),
+    ],
+)
+def test_attention_by_threads_has_the_bits_of_the_cpu(shape: tuple[int, ...], is_causal: bool) -> None:
+    """Short blocks, last blocks, and rows that two warps share."""
+    batch, heads, shared, queries, keys, head = shape
+    sizes = (heads, queries), (shared, keys), (shared, keys)
+    q, k, v = (RNG.standard_normal((batch, count, length, head)).astype(np.float32) for count, length in sizes)
+    function = causal if is_causal else full
+    with poisoned():
+        found = np.asarray(ts.jit(function, backend="cuda")(q, k, v))
+    assert found.tobytes() == np.asarray(ts.jit(function)(q, k, v)).tobytes()
+
+
 def test_blocks_of_queries_change_no_bit() -> None:
     q, k, v = random((1, 2, 700, 128)), random((1, 2, 900, 128)), random((1, 2, 900, 128))
     for function in (with_lse, causal_with_lse):

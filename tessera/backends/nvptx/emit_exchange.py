@@ -12,6 +12,7 @@ from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
+from tessera.backends.nvptx.emit_rows import RowReduction, takes
 from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.block_ops import partner
@@ -143,6 +144,11 @@ def emit_reduce(emitter: Emitter, op: ops.ReduceOp) -> None:
     if _is_line_of_warp(emitter, source):
         total = _join_line(emitter, list(emitter.registers(source)), source.layout, join)
         emitter.set_result(op, [total] * layout.registers)
+        return
+    if takes(source.layout, op.axis, source.dtype):
+        rows = RowReduction(emitter, source, lambda a, b: join([a], [b])[0])
+        is_free = name in ("max", "min")
+        emitter.set_result(op, rows.in_any_order(layout) if is_free else rows.in_order(layout))
         return
     if name in ("max", "min") and _is_whole_row(source, op.axis):
         registers: Sequence[Value] = [_minmax(emitter, source, name, join)] * layout.registers
@@ -442,9 +448,9 @@ class _Operand:
         return [one for step in range(rows) for one in self.line(emitter, start, f.add(row, step), column, columns)]
 
 
-_NEIGHBOURS = 4
+_NEIGHBOURS, _MOST_FACTORS = 4, 1024
 """Elements along K that a thread reads at a time where they are contiguous, to be multiplied in order: reads of shared
-memory are what limits dots. The text is as much longer, so kernels of several dots read one at a time."""
+memory are what limits dots. The text is as much longer: kernels with more products than that in all dots read one."""
 
 
 def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
@@ -463,7 +469,7 @@ def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
     at = emitter.at(layout)
     groups = [at.coordinates(register) for register in range(0, layout.registers, vector)]
     rows = [_clamp_row(f, layout, at, group, number * vector) for number, group in enumerate(groups)]
-    depth = gcd(K, _NEIGHBOURS if _is_only_dot(emitter, op) else 1)
+    depth = gcd(K, _depth_of(emitter))
 
     def step(k: Value, accumulators: list[Value]) -> list[Value]:
         firsts: dict[str, list[Value]] = {}
@@ -483,8 +489,10 @@ def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
     emitter.set_result(op, f.loop(0, K, depth, step, list(emitter.registers(acc))))
 
 
-def _is_only_dot(emitter: Emitter, op: ops.DotOp) -> bool:
-    return all(other is op or not isinstance(other, ops.DotOp) for other in emitter.kernel.walk())
+def _depth_of(emitter: Emitter) -> int:
+    dots = [other for other in emitter.kernel.walk() if isinstance(other, ops.DotOp)]
+    count = sum(emitter.layout(other.results[0])[0].registers for other in dots)
+    return _NEIGHBOURS if len(dots) == 1 or count * _NEIGHBOURS <= _MOST_FACTORS else 1
 
 
 def _clamp_row(f: FunctionText, layout: Layout, at: Threads, coordinates: Sequence[Index], register: int) -> Index:

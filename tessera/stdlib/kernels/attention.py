@@ -22,7 +22,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
 from tessera.stdlib.kernels.call import Call, LibraryKernel
-from tessera.types.dim import Dim, maximum, minimum
+from tessera.types.dim import Dim, maximum, minimum, next_power_of_two
 from tessera.types.dtype import DType, bf16, f16, f64
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
@@ -37,8 +37,14 @@ NARROW_HEAD, WIDE_HEAD = 128, 256
 """Head sizes up to which shared memory holds such blocks of keys, and up to which registers hold the accumulators."""
 QUERIES = (128, 64, 32, 96)
 """Candidates for the queries of a block, which change only the speed."""
-THREAD_QUERIES = (32, 64, 128)
+THREAD_QUERIES = (32, 64, 16, 8)
 """The same for GPU kernels without tensor cores."""
+THREAD_KEYS = 32
+"""Keys of the narrowest block there. Of fewer keys than a block has, those it lacks would only add zeros."""
+_SCORES, _WIDE_SCORES = 64 * 256, 16 * 256
+"""Scores that the threads of such a program hold at most, in f32 and in f64, whose functions need more registers."""
+_SHARED_ROWS = 24
+"""How many queries more a program would have in the time that it takes to bring keys and values to shared memory."""
 _WHOLE = 256
 """A head up to this size is one tile; a larger or dynamic one is processed in parts."""
 _PART = 64
@@ -90,7 +96,10 @@ class Attention:
     @property
     def width(self) -> int:
         """Keys of a block."""
-        return KEYS
+        count = self._key_count.value
+        if not self.is_by_threads or count is None:
+            return KEYS
+        return _block_of(count)
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -120,13 +129,15 @@ class Attention:
     def _is_whole(self, size: int) -> bool:
         if not self.is_by_threads or self.call.machine.shared == 0:
             return size <= _WHOLE
-        # Rows that a warp cannot share evenly are held by single threads, which is good for few of them only; a dot has
-        # both operands in shared memory.
-        rows, item = self.rows.tile, self.dtype.bytes
+        # Rows that a warp cannot share evenly are held by single threads, which is good for few of them only.
+        return (size < _PART or size % 32 == 0) and self._fits(self.rows.tile, size)
+
+    def _fits(self, rows: int, size: int) -> bool:
+        """Whether shared memory holds both operands of a dot by threads, of a whole head."""
+        item = self.dtype.bytes
         scores = rows * size * item + self.width * (size * item + 16)
         sums = rows * (self.width * item + 16) + self.width * size * item
-        held = max(scores, sums)
-        return (size < _PART or size % 32 == 0) and held <= self.call.machine.shared
+        return max(scores, sums) <= self.call.machine.shared
 
     def _start(self, axis: int, tile: int) -> SSAValue:
         """Where the tiles of a program begin along an axis of the grid."""
@@ -197,10 +208,22 @@ class Attention:
 
     @property
     def _candidates(self) -> tuple[int, ...]:
+        if not self.is_by_threads:
+            return QUERIES
         # Threads hold all scores of their queries.
-        if self.is_by_threads:
-            return (16, *THREAD_QUERIES) if self.dtype.bits > 32 else THREAD_QUERIES
-        return QUERIES
+        most = _SCORES if self.dtype.bits == 32 else _WIDE_SCORES
+        held = [rows for rows in THREAD_QUERIES if rows * self.width <= most]
+        return tuple(sorted(held, key=self._time_of))
+
+    def _time_of(self, rows: int) -> float:
+        """How long all programs of so many queries take, in queries: those of the last that are none count as well."""
+        q, _, v = (operand.shape for operand in self.call.operands[:3])
+        count, heads = self._row_count.value, (q[0] * q[1]).value
+        if count is None or heads is None:
+            return THREAD_QUERIES.index(rows)
+        size = v[3].value or _WHOLE
+        programs = -(-count // rows) * (heads if self._fits(rows, size) else heads * -(-size // _PART))
+        return -(-programs // max(1, self.call.machine.blocks)) * (rows + _SHARED_ROWS)
 
     @property
     def is_causal(self) -> bool:
@@ -251,7 +274,11 @@ class Attention:
     def _attend_all(self, first: SSAValue | None) -> list[SSAValue]:
         """The accumulator, the maximum and the sum of all keys that a query of the block sees."""
         b, end = self.b, self._round_up(self._end, self.width)
-        if not self.is_split or (self.keys.size.value is not None and self.keys.size.value <= self.part):
+        count = self.keys.size.value
+        if not self.is_split or (count is not None and count <= self.part):
+            is_known = count is not None and not self.is_cached and (not self.is_causal or count < KEYS)
+            if self.is_by_threads and is_known and count:
+                return self._attend_to_end(first, count)
             return self._attend(first, b.index(0), b.index(end, self.coords))
 
         def attend_part(s: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -269,10 +296,23 @@ class Attention:
         """The same of some keys alone."""
 
         def block(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            scores = self._mask(self._scores(first, j), j)
-            return self._accumulate(scores, j, carried)
+            return self._attend_block(first, j, carried)
 
         return self.b.loop(low, high, self.width, block, self._nothing())
+
+    def _attend_block(self, first: SSAValue | None, j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        return self._accumulate(self._mask(self._scores(first, j), j), j, carried)
+
+    def _attend_to_end(self, first: SSAValue | None, count: int) -> list[SSAValue]:
+        """The same of all keys, the last block no wider than it must be: it would only add zeros."""
+        b, keys = self.b, self.keys
+        end = count // KEYS * KEYS
+        found = self._attend(first, b.index(0), b.index(end)) if end else self._nothing()
+        if end < count:
+            self.keys = _Extent(keys.name, keys.size, _block_of(count - end))
+            found = self._attend_block(first, b.index(end), found)
+            self.keys = keys
+        return found
 
     def _finish(self, acc: SSAValue, top: SSAValue, total: SSAValue) -> None:
         """Store the result, and the log-sum-exp where one is wanted."""
@@ -360,7 +400,7 @@ class Attention:
         def next_part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             return [part(self._queries(d), d, carried[0])]
 
-        scores = b.full(0.0, (self.rows.tile, self.width), self.dtype)
+        scores = b.full(0.0, (self.rows.tile, self.keys.tile), self.dtype)
         if first is not None:
             scores = part(first, b.index(0), scores)
         if self.head.is_one:
@@ -394,7 +434,11 @@ class Attention:
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
         at = self.call.at(2, [*self._key_at, self.columns.at])
         v = b.load(self.call.input(b, 2), at, self._make_keys_region(self.columns, _j=j))
-        return [b.dot(self._left(weights), b.cast(v, self.dtype), acc), new, total]
+        acc = b.dot(self._left(weights), b.cast(v, self.dtype), acc)
+        if self.is_by_threads and self.keys.tile < KEYS:
+            # Keys that a whole block lacks add 0: that leaves all numbers but -0, which is 0 then.
+            acc = b.elementwise("add", acc, b.full(0.0, (rows, self.columns.tile), self.dtype))
+        return [acc, new, total]
 
     def _top_of(self, scores: SSAValue) -> SSAValue:
         """What rows of scores are compared by: their maximum, or the next integer where keys are split."""
@@ -404,12 +448,17 @@ class Attention:
     def _exp2(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
         """`exp2` of the scores, and of the maximum so far, minus the shift."""
         b = self.b
-        weights = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, self.width)))
+        weights = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, self.keys.tile)))
         return weights, b.elementwise("exp2", b.elementwise("sub", top, shift))
 
     def _left(self, weights: SSAValue) -> SSAValue:
         """The weights as the left operand of the dot with values."""
         return weights
+
+
+def _block_of(count: int) -> int:
+    """Keys of a block by threads that has at least so many, up to a whole one."""
+    return min(KEYS, max(THREAD_KEYS, next_power_of_two(count)))
 
 
 def join_parts(b: TileBuilder, before: Sequence[SSAValue], part: Sequence[SSAValue]) -> list[SSAValue]:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.backends.nvptx import emit_exchange
+from tessera.backends.nvptx import emit_exchange, emit_rows
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
-from tessera.types.dtype import f32
+from tessera.types.dtype import bool_, f32
 
 WARP = 32
 
@@ -41,8 +41,14 @@ class Numbers:
         return a
 
     def icmp(self, kind: str, a: Any, b: Any) -> Any:
-        assert kind == "slt"
-        return np.broadcast_to(a < b, self.lanes.shape)
+        compare = {"slt": np.less, "ne": np.not_equal, "eq": np.equal}[kind]
+        return np.broadcast_to(compare(a, b), self.lanes.shape)
+
+    def op(self, name: str, a: Any, b: Any) -> Any:
+        return {"and": np.bitwise_and, "xor": np.bitwise_xor}[name](a, b)
+
+    def const_i(self, value: int) -> int:
+        return value
 
     def select(self, mask: Any, a: Any, b: Any) -> Any:
         return np.choose(mask, [b, a])
@@ -102,6 +108,63 @@ class Machine:
 
         for fake in (shuffle, share_tiles, read):
             patch.setattr(emit_exchange, fake.__name__, fake)
+
+
+class SharedNumbers(Numbers):
+    """The same with shared memory, of which nothing is read that was not written before the last wait."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads)
+        self.active = np.ones(threads, bool)
+        self.memory, self.written = np.full(2**16, np.nan, np.float32), np.full(2**16, np.nan, np.float32)
+
+    def gep(self, base: Any, index: Any, element: str) -> Any:
+        return base + index
+
+    def store(self, value: Any, address: Any, align: int = 4) -> None:
+        parts: Any = np.reshape(value, (-1, len(self.lanes)))
+        for at, part in enumerate(parts):
+            places = np.broadcast_to(address + at, self.lanes.shape)[self.active]
+            assert len(set(places)) == len(places), "two threads write one element"
+            self.written[places] = np.broadcast_to(part, self.lanes.shape)[self.active]
+
+    def load(self, address: Any, type: str, align: int = 4) -> Any:
+        count = align // 4 if type != "float" else 1
+        found = [self.memory[np.broadcast_to(address + at, self.lanes.shape)] for at in range(count)]
+        assert not np.isnan(found).any(), "nobody wrote it before the last wait"
+        return found if type != "float" else found[0]
+
+    def if_(self, mask: Any, then: Any) -> None:
+        before, self.active = self.active, mask
+        then()
+        self.active = before
+
+
+class SharedMachine(Machine):
+    """The same, whose threads exchange by addresses."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads)
+        self.f: Any = SharedNumbers(threads)
+
+    def exchange(self, count: int) -> int:
+        return 0
+
+    def wait(self) -> None:
+        self.f.memory, self.f.written = self.f.written, np.full_like(self.f.written, np.nan)
+
+    def patch_emitter(self, patch: pytest.MonkeyPatch) -> None:
+        super().patch_emitter(patch)
+        patch.setattr(emit_rows, "shuffle", emit_exchange.shuffle)
+
+        def pack(f: Any, parts: Any) -> list[Any]:
+            return list(parts)
+
+        def unpack(f: Any, whole: Any, element: str, count: int) -> Any:
+            return whole
+
+        for fake in (pack, unpack):
+            patch.setattr(emit_rows.values, fake.__name__, fake)
 
 
 def normal(*shape: int) -> Any:
@@ -173,3 +236,36 @@ def test_reductions_are_the_tree_of_the_recipe(shape: Any, data: Any, threads: i
     with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
         found = reduced(array, axis, threads, widest, patch)
     np.testing.assert_array_equal(found, tree(array, axis))
+
+
+@pytest.mark.parametrize("is_free", [False, True])
+@pytest.mark.parametrize("threads", [32, 64, 256])
+@pytest.mark.parametrize("widest", [1, 2, 4])
+@pytest.mark.parametrize("columns", [8, 32, 64, 128, 256])
+def test_rows_that_lanes_share_are_reduced_by_halves(columns: int, widest: int, threads: int, is_free: bool) -> None:
+    """By the tree, or in any order: of some rows for each thread, in one warp or in two."""
+    taken = set[int]()
+    for rows in (1, 2, 8, 16, 24, 32, 64):
+        layout, out = Layout((rows, columns), threads, widest), Layout((rows,), threads, widest)
+        taken.add(emit_rows.lanes_of(layout, 1))
+        if not emit_rows.takes(layout, 1, f32):
+            continue
+        machine: Any = SharedMachine(threads)
+        array = normal(rows, columns)
+        with pytest.MonkeyPatch.context() as patch:
+            machine.patch_emitter(patch)
+            join: Any = np.maximum if is_free else np.add
+            reduction = emit_rows.RowReduction(machine, machine.distribute(array, layout), join)
+            registers = reduction.in_any_order(out) if is_free else reduction.in_order(out)
+        found = machine.gathered(Tile(out, f32, registers))
+        np.testing.assert_array_equal(found, array.max(1) if is_free else tree(array, 1))
+    lanes = columns // widest
+    if columns >= 32 and lanes <= min(2 * WARP, threads):
+        assert max(taken) == lanes
+
+
+def test_rows_that_lanes_do_not_share_evenly_are_reduced_otherwise() -> None:
+    for shape, axis in (((16, 96), 1), ((64, 128), 0), ((12, 256), 1), ((4096,), 0), ((1, 256), 1), ((32, 512), 1)):
+        assert not emit_rows.takes(Layout(shape, 256, 4), axis, f32)
+    assert not emit_rows.takes(Layout((64, 128), 256, 4), 1, bool_)
+    assert emit_rows.takes(Layout((64, 128), 256, 4), 1, f32)

@@ -13,7 +13,9 @@ import tessera as ts
 from tessera.backends.nvptx.emit_access import split_terms
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
+from tessera.ir.base.types import shaped_type
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.typed_ops import DotOp
 from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tests.backends.nvptx.kernels import parts_of
@@ -66,6 +68,10 @@ def lowered(function: Callable[..., Any], arrays: list[Any], dynamic: bool, arch
         (full, bf16, True, (70, 90, 100)),
         (causal, bf16, False, (70, 512, 200)),
         (full, np.float32, False, (1, 700, 80)),
+        (full, np.float32, False, (70, 531, 64)),
+        (causal, np.float32, False, (40, 100, 64)),
+        (with_lse, np.float32, False, (90, 20, 32)),
+        (masked, np.float32, False, (2, 39, 64)),
     ],
 )
 def test_threads_give_the_bits_of_the_cpu(
@@ -86,6 +92,7 @@ def test_threads_give_the_bits_of_the_cpu(
         (with_lse, bf16, True, 128, "sm_90a"),
         (causal, np.float64, True, 64, "sm_80"),
         (full, np.float32, False, 80, "sm_90a"),
+        (causal, np.float32, False, 64, "sm_90a"),
         (full, np.float32, False, 192, "sm_80"),
         (causal, np.float64, False, 256, "sm_90a"),
     ],
@@ -99,6 +106,49 @@ def test_their_code_is_small_and_holds_what_it_computes(
     assert len(ptx) < SMALL
     _, words = assemble_with_words(ptx, architecture)
     assert "0 bytes spill stores" in words
+
+
+@pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
+@pytest.mark.parametrize(("function", "head"), [(full, 128), (causal, 64), (causal, 32)])
+def test_many_queries_are_held_without_spills(function: Any, head: int) -> None:
+    """64 queries, whose scores are 64 registers of a thread; last blocks add as much code, and no registers."""
+    arrays = [np.zeros((90, 2, 300, head), np.float32) for _ in range(3)]
+    parts = parts_of(lowered(function, arrays, False, "sm_90a"))
+    (ptx,) = compile_texts(parts.texts, parts.backend.code_target)
+    _, words = assemble_with_words(ptx, "sm_90a")
+    assert "0 bytes spill stores" in words
+    assert ptx.count(b"ld.shared.v4") >= 20
+
+
+def shapes_of_scores(function: Any, batch: int, sizes: tuple[int, int, int]) -> list[tuple[int, ...]]:
+    queries, keys, head = sizes
+    arrays = [np.zeros((batch, 2, length, head), np.float32) for length in (queries, keys, keys)]
+    kernel = parts_of(lowered(function, arrays, False, "sm_90a")).targets[0]
+    dots = [op for op in kernel.walk() if isinstance(op, DotOp)]
+    return [tuple(dim.value or 0 for dim in shaped_type(dot.results[0]).shape) for dot in dots[::2]]
+
+
+def test_blocks_have_no_more_queries_and_keys_than_there_are() -> None:
+    """Whole blocks of 256 keys, then one of as many as are left; queries by how many there are, and programs."""
+    assert shapes_of_scores(full, 90, (700, 787, 128)) == [(64, 256), (64, 32)]
+    assert shapes_of_scores(full, 90, (700, 512, 128)) == [(64, 256)]
+    assert shapes_of_scores(full, 900, (2, 39, 64)) == [(8, 64)]
+    assert shapes_of_scores(causal, 900, (32, 32, 192)) == [(32, 32)]
+    assert shapes_of_scores(causal, 90, (700, 787, 128)) == [(64, 256)]
+    # Few programs: each has fewer queries, so that all multiprocessors have some.
+    ((rows, _),) = shapes_of_scores(full, 1, (512, 512, 64))
+    assert rows < 64
+
+
+@pytest.mark.parametrize("keys", [39, 256 + 39])
+def test_keys_that_a_block_lacks_add_zeros(keys: int) -> None:
+    """A sum that underflows to -0 is 0 after they are added, as on a CPU."""
+    q, k, v = (np.ones((1, 1, rows, 32), np.float32) for rows in (8, keys, keys))
+    v[:] = -1e-45
+    k[:, :, 0] = 50.0
+    here, there = (lowered(full, [q, k, v], False, name) for name in (None, "sm_90a"))
+    (found,), (wanted,) = (run_program(one.module, q, k, v) for one in (there, here))
+    assert found.tobytes() == wanted.tobytes()
 
 
 def test_a_dot_through_windows_has_the_blocks_of_multiply_adds() -> None:
