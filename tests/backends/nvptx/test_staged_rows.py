@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, Rows, block_time, contraction_block
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
+from tessera.types.dim import Dim
+from tessera.types.dtype import bf16
 from tests.backends.nvptx.matrices import BACKEND, matrix_of, nn, nt
 
 
@@ -73,3 +77,21 @@ def test_results_that_share_buffers_wait_for_what_leaves_by_tma() -> None:
     """Both of them, whichever way they leave themselves."""
     text = code_of("several results")
     assert text.count("cp.async.bulk.wait_group.read 0") == 2 * 2
+
+
+def test_blocks_are_wide_where_their_edges_are_within_sectors_of_memory() -> None:
+    """Another block writes the rest of such a sector: the fewer edges there are, the better."""
+    operands = {"machine": GPUS["sm_90a"], "dtype": bf16, "is_lhs_m_major": True, "batch": Dim.constant(1)}
+    chosen = [
+        contraction_block(
+            WGMMA_BLOCKS, {**operands, "m": Dim.constant(16384), "n": Dim.constant(n), "k": Dim.constant(16)}
+        )
+        for n in (4384, 4388, 4389)
+    ]
+    assert [block[1] for block in chosen] == [128, 256, 256]
+    size, rows = (16384, 4388, 16), Rows(is_result_apart=True)
+    times = [block_time(block, size, 1, 132, rows) for block in ((64, 256), (128, 256), (128, 128), (128, 64))]
+    assert times == sorted(times)
+    assert all(
+        time > block_time(block, size, 1, 132) for time, block in zip(times, ((64, 256), (128, 256)), strict=False)
+    )
