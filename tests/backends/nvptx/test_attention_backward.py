@@ -81,16 +81,6 @@ def test_both_dots_of_a_block_are_in_flight_before_the_first_is_waited_for(causa
             assert body.split("ttarget.mma_wait")[0].count("ttarget.mma_issue") == 2
 
 
-def test_sums_run_on_beside_the_next_step_where_registers_hold_them() -> None:
-    """Both sums of a wide head do not fit beside the scores of the next step."""
-    for size, late in ((64, ["q", "kv"]), (128, ["q"])):
-        found = {
-            name: steps_of(text)[0].split("^bb0(")[1].split("):")[0]
-            for name, text in matrices_of(False, size=size).items()
-        }
-        assert [name for name, carried in found.items() if "pending" in carried] == late
-
-
 @pytest.mark.parametrize(("size", "names"), [(64, ["q", "kv"]), (128, ["q", "kv"]), (256, ["q", "k", "v"])])
 @pytest.mark.parametrize("causal", [False, True])
 def test_each_pass_runs_on_tensor_cores_without_atomics(size: int, names: list[str], causal: bool) -> None:

@@ -207,6 +207,22 @@ def flash(q: KTile["B", "S", "D", bf16], k: KTile["B", "T", "D", bf16], v: KTile
     return tile.cast(acc / total[:, None], bf16)
 
 
+@kernel.schedule(Schedule(block=(128, 64, 64), warps=8))
+def decayed(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]) -> KTile["M", "N", bf16]:
+    T = tile.context()
+    acc, largest = tile.zeros((T.m, T.n), f32), tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        A, B = tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n)
+        step = tile.dot(A, B, scope="block")
+        acc = tile.dot(A, B, tile.per_block(acc * 0.5), scope="block")
+        largest = tile.per_block(tile.maximum(largest, step))
+    return tile.cast(acc + largest, bf16)
+
+
+def decayed_by_hand(a: Any, b: Any) -> Any:
+    return decayed(a, b)
+
+
 def dot_by_hand(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
@@ -221,6 +237,15 @@ def test_kernels_of_users_are_lowered_alike() -> None:
     text = text_of(matrix_of(attention_by_hand, [(2, 256, 128), (2, 384, 128), (2, 384, 128)]))
     assert "ttarget.pingpong" in text
     assert text.count("ttarget.mma_issue") >= 4
+
+
+def test_accumulators_are_not_made_while_dots_are_in_flight() -> None:
+    """The second dot begins with what was made after the first was started, so that one is waited for before."""
+    kernel = matrix_of(decayed_by_hand, [(256, 128), (128, 512)])
+    body = text_of(kernel).split("ttarget.steps")[-1].split("ttarget.yield")[0]
+    assert body.count("ttarget.mma_issue") == 2
+    assert body.split("ttarget.mma_wait")[0].count("ttarget.mma_issue") == 1
+    assert not PROBLEM.search(words_of(BACKEND.code(kernel)))
 
 
 @given(

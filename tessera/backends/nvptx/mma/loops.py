@@ -118,7 +118,7 @@ def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
     after = _readers(source, [second.op.results[0]])
     slow = _find_slow(source, second, after)
     reached = _readers(source, [source.args[1 + at] for at in slow])
-    needed = _makers(second.op.operands[2], source)
+    needed = makers_of(second.op.operands[2], source)
     before = [part for part in reached if part in needed]
     after = [*after, *(part for part in reached if part not in before and part not in after)]
     after = _with_broadcasts([part for part in after if part is not second.op], source)
@@ -142,11 +142,11 @@ def _readers(source: Block, values: Sequence[SSAValue]) -> list[SpecOp]:
     return found
 
 
-def _makers(value: SSAValue, source: Block) -> set[Operation]:
+def makers_of(value: SSAValue, source: Block) -> set[Operation]:
     """The ops of a block that a value is made by."""
     if not isinstance(value, OpResult) or value.op.parent_block() is not source:
         return set()
-    return {value.op}.union(*(_makers(operand, source) for operand in value.op.operands))
+    return {value.op}.union(*(makers_of(operand, source) for operand in value.op.operands))
 
 
 def _find_slow(source: Block, second: MmaDot, after: Sequence[SpecOp]) -> tuple[int, ...]:
