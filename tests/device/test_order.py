@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 RNG = np.random.default_rng(31)
-DTYPES = (np.float32, ml_dtypes.bfloat16, np.float64, np.int32, np.int64, np.uint8)
+DTYPES = (np.float32, ml_dtypes.bfloat16, np.float16, np.float64, np.int32, np.int64, np.int16, np.uint8)
 
 
 def on_gpu(function: Any, *arrays: Any, dynamic: bool = False) -> list[Any]:
@@ -41,7 +41,7 @@ def rows(dtype: Any, *shape: int) -> Any:
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 def test_sorts_and_the_first_few(dtype: Any, dynamic: bool) -> None:
-    for count in (1, 9, 256, 2047, 4096, 5001):
+    for count in (1, 9, 256, 2047, 4096, 5001, 9001):
         x = rows(dtype, 3, count)
         for descending in (False, True):
             order = reference("argsort", x, descending=descending)

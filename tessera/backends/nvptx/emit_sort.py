@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
+from tessera.backends.nvptx.emit_radix import DIGITS, RadixSort, has_radix_sort
 from tessera.ir.base.types import shaped_type
 from tessera.ir.target import typed_ops as ops
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.instructions import Value, constant_of
 from tessera.ir.target.llvm.vector_ops import KeySort
 from tessera.types.dtype import DType
 
@@ -26,11 +27,13 @@ _TRUE = Value("i1", "true")
 
 
 def emit_sort(emitter: Emitter, op: ops.SortOp) -> None:
-    """A stable merge sort of keys and their indices."""
+    """A stable sort of keys and their indices: by merges, or by the bytes of keys where those are fewer passes."""
     lines = [emitter.buffers[value] for value in (op.keys, op.indices, op.spare_keys, op.spare_indices)]
     dtypes = shaped_type(op.keys).dtype, shaped_type(op.indices).dtype
-    sort = BlockSort(emitter, *dtypes, bool(op.descending))
-    sort.write(lines, emitter.f.index(emitter.indices[op.count]))
+    count = emitter.f.index(emitter.indices[op.count])
+    by_bytes = emitter.threads >= DIGITS and has_radix_sort(dtypes[0], constant_of(count))
+    sort = (RadixSort if by_bytes else BlockSort)(emitter, *dtypes, bool(op.descending))
+    sort.write(lines, count)
 
 
 class BlockSort(KeySort):

@@ -382,13 +382,18 @@ def _write_sort(call: Call) -> list[SpecOp]:
     return [(Threshold if chosen == "threshold" else Selection)(call).write()]
 
 
+_LONG = 1024
+"""Elements of a row from which on a program of a GPU copies it in larger tiles, of a few elements to each thread."""
+
+
 def _write_sorted(call: Call) -> list[SpecOp]:
     """One row per program: keys and indices to scratch, sorted there, and stored; an unused result is not stored."""
     (x,), (values, _) = call.operands, call.results
     rows, count = x.shape
     # At most a whole row is kept, which the shape rule knows and a kernel does not.
     kept = count if values.shape[1] == count else minimum(values.shape[1], count)
-    width = call.choose("sort.tile", [times * call.lanes for times in (2, 1, 4)])
+    is_long = call.machine.is_gpu and count.value is not None and count.value >= _LONG
+    width = call.choose("sort.tile", [_LONG, 2 * _LONG] if is_long else [times * call.lanes for times in (2, 1, 4)])
     key = _sort_dtype(x.dtype)
     b = call.builder([rows])
     row, low, high = b.program_id(0), b.index(0), b.index(count)

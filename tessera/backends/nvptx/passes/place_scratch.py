@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx.emit_radix import ITEMS
 from tessera.backends.nvptx.mma.fit import thread_kernels
+from tessera.backends.nvptx.passes.plan_threads import radix_count
 from tessera.backends.nvptx.row_plan import LEAVES, REGISTERS, ROWS, SPACE, THREADS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import shaped_type
-from tessera.ir.tile.typed_ops import KernelOp, ScratchOp, TreeOp
+from tessera.ir.tile.typed_ops import KernelOp, ScratchOp, SortOp, TreeOp
 
 SHARED_SCRATCH = 96 << 10
 """Bytes of scratch that are put in a block's shared memory: two blocks of sm_90 fit a multiprocessor with 228 KB."""
@@ -29,9 +31,23 @@ class PlaceScratch(Pass):
             place_scratch(kernel)
 
 
+def drop_spares(kernel: KernelOp) -> None:
+    """Let sorts of rows that threads have in registers put them back where they were: they need no spare memory."""
+    for op in list(kernel.walk()):
+        count = radix_count(op) if isinstance(op, SortOp) else None
+        if isinstance(op, SortOp) and count is not None and count <= THREADS.of(kernel) * ITEMS:
+            spares = [value.owner for value in op.operands[2:4]]
+            op.operands[2], op.operands[3] = op.operands[0], op.operands[1]
+            for spare in spares:
+                if isinstance(spare, ScratchOp) and not tuple(spare.result.uses):
+                    spare.detach()
+                    spare.erase()
+
+
 def place_scratch(kernel: KernelOp) -> None:
     """Decide for all scratch of a kernel, in order, as long as it fits in shared memory."""
     threads = THREADS.of(kernel)
+    drop_spares(kernel)
     left = SHARED_SCRATCH // max(1, _BLOCK // threads)
     joined = {op.lines for op in kernel.walk() if isinstance(op, TreeOp)}
     for op in kernel.walk():

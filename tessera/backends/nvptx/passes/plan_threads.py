@@ -7,6 +7,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx import row_plan
+from tessera.backends.nvptx.emit_radix import ITEMS, has_radix_sort
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.passes.add_fallbacks import unaligned_in
 from tessera.backends.nvptx.row_plan import (
@@ -20,11 +21,15 @@ from tessera.backends.nvptx.row_plan import (
 )
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.typed_ops import KernelOp, LoadOp
+from tessera.ir.base.types import shaped_type
+from tessera.ir.tile.typed_ops import IndexOp, KernelOp, LoadOp, SortOp
+from tessera.types.dim import next_power_of_two
 
 # What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
 # widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
 
+LONG_SORT = 1024
+"""Threads of a program that sorts a long row, at most; a row that they do not hold in registers goes through memory."""
 MOST_THREADS = 256
 """Threads of a program at most: of more, each would have too few registers."""
 REDUCED_PER_THREAD = 32
@@ -63,7 +68,7 @@ def choose_threads(kernel: KernelOp) -> int:
     largest = max(tile_sizes(kernel), default=1)
     names = {op.name for op in kernel.walk()}
     if "ttile.sort" in names:
-        return MOST_THREADS
+        return max(threads_of_sort(op) for op in kernel.walk() if isinstance(op, SortOp))
     if largest == 1:
         return 1
     if leaves_of(kernel) is not None:
@@ -86,6 +91,19 @@ def choose_threads(kernel: KernelOp) -> int:
         most = MOST_THREADS if largest <= 2 * REDUCED_PER_THREAD * MOST_THREADS else 2 * MOST_THREADS
         return max(WARP, min(most, _power_of_two_in(largest // REDUCED_PER_THREAD)))
     return max(WARP, min(MOST_THREADS, _power_of_two_in(largest // 8)))
+
+
+def threads_of_sort(op: SortOp) -> int:
+    """Threads of a sort: those that have the row in registers, or as many as there may be for a longer one."""
+    count = radix_count(op)
+    wanted = 0 if count is None else next_power_of_two(-(-count // ITEMS))
+    return min(LONG_SORT, max(MOST_THREADS, wanted))
+
+
+def radix_count(op: SortOp) -> int | None:
+    """The elements of a sort by the bytes of its keys; None for other sorts."""
+    size = op.count.owner.expr.value if isinstance(op.count.owner, IndexOp) else None
+    return size if has_radix_sort(shaped_type(op.keys).dtype, size) else None
 
 
 def _power_of_two_in(count: int) -> int:
