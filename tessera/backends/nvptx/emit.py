@@ -128,7 +128,7 @@ class Emitter:
         self._private_parts: dict[SSAValue, Dim] = {}
         self._threads: dict[Layout, Threads] = {}
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
-        self._is_elementwise = is_elementwise(kernel)
+        self.is_elementwise = is_elementwise(kernel)
 
     def run(self) -> KernelCode:
         f, block = self.f, self.kernel.body.block
@@ -235,7 +235,7 @@ class Emitter:
 
     def ops(self, block: Block) -> None:
         for op in block.ops:
-        if self._is_elementwise and any(emit_values.has_branches(op) for op in block.ops):
+        if self.is_elementwise and any(emit_values.has_branches(op) for op in block.ops):
             # The assembler moves no load up over a branch.
             emit_access.load_first(self, block)
         for op in block.ops:

@@ -22,6 +22,7 @@ from tessera.backends.nvptx.layout import Layout, Tile, skew_of
 from tessera.backends.nvptx.neighbours import Neighbours, has_division_of
 from tessera.backends.nvptx.row_plan import is_constant
 from tessera.ir.base.types import VectorAttr, shaped_type
+from tessera.ir.target.limits import fit_words
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value
@@ -116,7 +117,10 @@ class Access:
         for number, (axis, bound) in enumerate(zip(op.guarded, op.bounds, strict=True)):
             end = self.ends[number] if self.ends else None
             end = dim_value(f, bound, here) if end is None else end
-            parts.append(self.emitter.is_below(here, axis, self.layout, register, end))
+            if self.emitter.is_elementwise and fit_words(op, (Dim.symbol(axis), bound)):
+                parts.append(f.icmp("slt", *(f.cast("trunc", f.index(one), "i32") for one in (here[axis], end))))
+            else:
+                parts.append(self.emitter.is_below(here, axis, self.layout, register, end))
         own: tuple[Dim, ...] = op.windows
         for expr, extent in zip(own[::2], own[1::2], strict=True) if windows is None else windows:
             parts.append(self.is_inside(expr, extent, here, register))
@@ -332,7 +336,7 @@ def _load_group(access: Access, register: int, group: int, is_invariant: bool) -
 def _load_vector(access: Access, address: Value, mask: Value | None, count: int, is_invariant: bool) -> list[Value]:
     """So many elements from an address on, in one instruction."""
     f, dtype, element = access.f, access.dtype, access.element
-    if mask is not None and is_invariant and access.emitter.divided is not None:
+    if mask is not None and is_invariant and (access.emitter.divided is not None or access.emitter.is_elementwise):
         pad = values.to_memory(f, values.constant(f, dtype, access.op.value("pad")), dtype)
         loaded = load_where(f, mask, address, values.pack(f, [pad] * count))
         return [values.from_memory(f, part, dtype) for part in values.unpack(f, loaded, element, count)]
@@ -364,7 +368,7 @@ def load_where(f: FunctionText, mask: Value, address: Value, otherwise: Value) -
     bits = f.bitcast(otherwise, f"i{8 * size}" if words == 1 else f"<{words} x i32>")
     kept = [f.extract(bits, at) for at in range(words)] if words > 1 else [bits]
     kept = [f.cast("zext", one, part) if one.type == "i8" else one for one in kept]
-    kind = f"u{8 * size}" if size < 4 else "b32"
+    kind = f"b{min(8 * size, 32)}"
     targets = ", ".join(f"${at}" for at in range(words))
     targets = targets if words == 1 else f"{{{targets}}}"
     text = f"@${words} ld.global.nc.{f'v{words}.' if words > 1 else ''}{kind} {targets}, [${words + 1}];"

@@ -362,6 +362,13 @@ def divides_words(kernel: SpecOp) -> bool:
     return True
 
 
+def fit_words(op: SpecOp, dims: Sequence[Dim]) -> bool:
+    """Whether expressions over the coordinates of an op have absolute values below 2^31."""
+    tops = _tops(op)
+    found = [magnitude(dim, tops) for dim in dims]
+    return all(size is not None and size < _WORD for size in found)
+
+
 def _tops(op: SpecOp) -> dict[str, int | None]:
     """Bounds of the names of an op's coordinates, along its block too."""
     names = next((op.value(name) for name in ("coords", "names") if name in op.kinds), ())
