@@ -19,7 +19,7 @@ from tessera.backends.nvptx.emit_values import ORDINARY, compute_ordinary, divid
 from tessera.ir.target.llvm import math, math_exp
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
-from tessera.types.dtype import f32
+from tessera.types.dtype import DType, f32, i8, i16, u8, u16
 from tests.backends.cpu.jit import Compiled, build, targets
 
 Array = np.ndarray[Any, Any]
@@ -202,3 +202,51 @@ def _divisions() -> Compiled:
         f.store(value, f.gep(out, at, "float"))
     f.ret()
     return build(module)
+
+
+@cache
+def _short_division(name: str, dtype: DType) -> Compiled:
+    wide = targets()[0]
+    module = _Here(TargetText(1, wide.cpu, wide.features))
+    f = module.function("run", [("ptr", "out"), ("ptr", "x"), ("ptr", "y"), ("i64", "n")])
+    out, *sources, count = f.arguments
+    type_ = f"i{dtype.bits}"
+
+    def body(at: Value) -> None:
+        parts = [f.load(f.gep(source, at, type_), type_) for source in sources]
+        f.store(math.emit(f, name, parts, dtype), f.gep(out, at, type_))
+
+    f.loop(0, count, 1, body)
+    f.ret()
+    return build(module)
+
+
+@pytest.mark.parametrize("name", ["mod", "floordiv"])
+@pytest.mark.parametrize("dtype", [i8, u8, i16, u16], ids=str)
+def test_short_integers_are_divided_exactly(name: str, dtype: DType) -> None:
+    """All pairs of bytes; of 16 bits the ends, divisors near to them and to 0, and many others."""
+    kind = np.dtype(f"{'' if dtype.kind == 'int' else 'u'}int{dtype.bits}")
+    info, rng = np.iinfo(kind), np.random.default_rng(7)
+    if dtype.bits == 8:
+        top, bottom = (part.ravel() for part in np.meshgrid(*[np.arange(info.min, info.max + 1)] * 2))
+    else:
+        ends = np.concatenate(
+            [np.arange(info.min, info.min + 40), np.arange(-40, 41), np.arange(info.max - 39, info.max + 1)]
+        )
+        ends = np.unique(ends[(ends >= info.min) & (ends <= info.max)])
+        top, bottom = (part.ravel() for part in np.meshgrid(rng.integers(info.min, info.max + 1, 3000), ends))
+        more = rng.integers(info.min, info.max + 1, (2, 1_000_000))
+        divisors = ends[rng.integers(0, len(ends), 300_000)]
+        multiples = (rng.integers(info.min, info.max + 1, 300_000) // np.where(divisors == 0, 1, divisors)) * divisors
+        inside = (multiples >= info.min) & (multiples <= info.max)
+        top = np.concatenate([top, more[0], multiples[inside], multiples[inside][1:] - 1])
+        bottom = np.concatenate([bottom, more[1], divisors[inside], divisors[inside][1:]])
+        inside = (top >= info.min) & (top <= info.max)
+        top, bottom = top[inside], bottom[inside]
+    safe = np.where(bottom == 0, 1, bottom)
+    quotient = np.where(bottom == 0, 0, top // safe)
+    expected = (quotient if name == "floordiv" else np.where(bottom == 0, 0, top - quotient * bottom)).astype(kind)
+    out = np.full(len(top), 99, kind)
+    _short_division(name, dtype)("run", out, top.astype(kind), bottom.astype(kind), len(top))
+    wrong = out != expected
+    assert not wrong.any(), list(zip(top[wrong], bottom[wrong], out[wrong], expected[wrong], strict=True))[:5]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.vector_ops import add, mul, sub
+from tessera.ir.target.llvm.vector_ops import add, fma, mul, sub, with_sign
 
 
 def negate(f: FunctionText, x: Value, signed: bool) -> Value:
@@ -86,6 +86,9 @@ def shift_right(f: FunctionText, x: Value, count: Value, signed: bool) -> Value:
 def floor_divide(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
     """The quotient rounded down; 0 for a zero divisor, and the smallest number by -1 wraps."""
     zero = f.const_like(a, 0)
+    if _is_short(f, a):
+        quotient = _divide_short(f, a, b, signed)[0]
+        return f.select(f.icmp("eq", b, zero), zero, _to_short(f, quotient, a))
     by_zero = f.icmp("eq", b, zero)
     special = f.op("or", by_zero, f.icmp("eq", b, f.const_like(b, -1))) if signed else by_zero
     divisor = f.select(special, f.const_like(b, 1), b)
@@ -98,9 +101,35 @@ def floor_divide(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
 
 def modulo(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
     """The remainder of `floor_divide`, with the sign of the divisor; 0 for a zero divisor."""
+    if _is_short(f, a):
+        remainder = _divide_short(f, a, b, signed)[1]
+        return f.select(f.icmp("eq", b, f.const_like(b, 0)), f.const_like(a, 0), _to_short(f, remainder, a))
     remainder = sub(f, a, mul(f, floor_divide(f, a, b, signed), b))
     zero = f.const_like(a, 0)
     return f.select(f.icmp("eq", b, zero), zero, remainder)
+
+
+def _is_short(f: FunctionText, a: Value) -> bool:
+    """Whether f32 holds integers of a thread of a GPU, with as many bits again for their quotients."""
+    return f.target.lanes == 1 and a.lanes == 1 and _bits(a) <= 16
+
+
+def _divide_short(f: FunctionText, a: Value, b: Value, signed: bool) -> tuple[Value, Value]:
+    """The floor of a quotient, and the remainder, as f32; anything for a zero divisor.
+
+    Half a unit of the dividend more is at least half a unit from every multiple of the divisor, which is 2**-17 of it,
+    and a guess at the reciprocal is nearer than that.
+    """
+    top, bottom = (f.cast("sitofp" if signed else "uitofp", value, "float") for value in (a, b))
+    half = with_sign(f, f.const_like(top, 0.5), bottom)
+    guess = f.call("llvm.nvvm.rcp.approx.ftz.f", [bottom], "float")
+    quotient = f.intrinsic("floor", mul(f, add(f, top, half), guess))
+    return quotient, fma(f, f.fneg(quotient), bottom, top)
+
+
+def _to_short(f: FunctionText, whole: Value, like: Value) -> Value:
+    """An f32 without a fraction as an integer; what does not fit wraps."""
+    return f.cast("trunc", f.cast("fptosi", whole, "i32"), like.element)
 
 
 def _quotient(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
