@@ -22,6 +22,10 @@ from tessera.types.frozen import frozen
 
 WIDEST = 16
 """Bytes that one thread moves in one instruction."""
+LINE = 128
+"""Bytes of a line of memory."""
+FARTHEST = 4
+"""Elements that one step goes on at most: of vectors that are wider apart little is used."""
 MOST = 16
 """Neighbours that one thread has at most: 16 bytes of the smallest elements."""
 
@@ -125,11 +129,29 @@ def uniform_run(value: SSAValue) -> int:
 
 
 def is_transposing(op: LoadOp, layout: Layout) -> bool:
-    """Whether a load is contiguous in the first of two axes, and not in the last: it transposes in shared memory."""
+    """Whether a load is contiguous in the first of two axes, and not in the last: it transposes in shared memory.
+
+    So it does where elements are a few apart, as those of a dim are that is stored before a short one: a warp reads
+    lines of which others use the remainder, where along the last axis each of its elements would be in another line.
+    """
     if len(op.axes) != 2 or has_index_tiles(op) or op.pattern != "strided" or layout.threads <= 1:
         return False
-    along = op.offset.coefficient(op.axes[0])
-    return along is not None and along[0].value == 1 and layout.size % layout.threads == 0 and min(layout.shape) > 1
+    step, across = (_step_along(op, axis) for axis in (0, 1))
+    is_near = step == 1 or (
+        step is not None and 1 < step <= FARTHEST and (across is None or across >= LINE // size_of(op))
+    )
+    return is_near and layout.size % layout.threads == 0 and min(layout.shape) > 1
+
+
+def _step_along(op: LoadOp, axis: int) -> int | None:
+    """Elements from one to the next along an axis; None where that is not known."""
+    found = op.offset.coefficient(op.axes[axis])
+    return None if found is None else found[0].value
+
+
+def size_of(op: LoadOp | StoreOp) -> int:
+    """Bytes of an element in memory."""
+    return shaped_type(op.buffer).dtype.bytes
 
 
 def transposed_layout(op: LoadOp, layout: Layout) -> Layout:
@@ -141,16 +163,13 @@ def transposed_layout(op: LoadOp, layout: Layout) -> Layout:
     size = shaped_type(op.buffer).dtype.bytes
     rows, columns = layout.shape
     skew = skew_of(columns, rows, layout.vector, size)
-    known = gcd(known_alignment(op, 0) // size, mask_run(op, 0), skew, rows)
+    known = gcd(known_alignment(op, 0) // size, mask_run(op, 0), skew, rows) if _step_along(op, 0) == 1 else 1
     return Layout((columns, rows), layout.threads, max(1, known & -known))
 
 
 # Strided loads in vectors: windows of pooling and steps of slices. Elements a few apart lie in the same vectors of
 # memory. A thread loads these whole and takes what it wants of each, and loads of one row that begin a little apart, as
 # those of the columns of a window do, find most vectors loaded already.
-
-FARTHEST = 4
-"""Elements that one step goes on at most: of vectors that are wider apart little is used."""
 
 
 @frozen

@@ -27,6 +27,7 @@ from tessera.ir.schedule.kinds.map import (
     emit_walk,
     map_tiles,
     plan_squares,
+    plan_transposed,
     small_rows,
     tiles_of_bytes,
 )
@@ -169,10 +170,10 @@ def _emit_together(request: Request, record: Record, numbered: Sequence[tuple[in
             leaves.visit(record.operands[piece.operand], compose(_map_of(body, record, piece, out.rank), here))
     addresses = [*leaves.addresses, *(_target(piece, here, out) for piece in pieces)]
     walk = walk_over(names, pieces[0].extent, addresses, leaves.numbers)
-    sizes = small_rows(walk.extents, request.machine)
-    if sizes is None:
-        return None
-    return _emit(request, record, numbered, walk, dict(zip(walk.names[-2:], sizes, strict=True)), by_blocks=False)
+    sizes = plan_transposed(request, addresses, names, walk)
+    if sizes is None and (rows := small_rows(walk.extents, request.machine)) is not None:
+        sizes = dict(zip(walk.names[-2:], rows, strict=True))
+    return None if sizes is None else _emit(request, record, numbered, walk, sizes, by_blocks=False)
 
 
 def _map_of(body: Tape, record: Record, piece: Piece, rank: int) -> IndexMap:
@@ -198,6 +199,9 @@ def _emit_piece(request: Request, record: Record, number: int, piece: Piece) -> 
     walk = walk_over(names, piece.extent, addresses, leaves.numbers)
     if not walk.names:
         walk = Walk(("_p0",), ((),), ())
+    transposed = plan_transposed(request, addresses, names, walk)
+    if transposed is not None:
+        return _emit(request, record, [(number, piece)], walk, transposed, by_blocks=False)
     sizes = plan_squares(request, addresses, names, walk) or {walk.names[-1]: map_tiles(request.machine)[0]}
     return _emit(request, record, [(number, piece)], walk, sizes, by_blocks=True)
 

@@ -44,6 +44,9 @@ WORDS = 1 << 30
 LINE, SIDE = 128, 64
 """Bytes of a row of a tile that a GPU transposes, which it reads together, and elements of a column at least."""
 
+APART, SHORT = 4, 16
+"""Elements from one to the next of a dim that a GPU reads lines along, and elements of a dim that is short for that."""
+
 MANY_READS = 3
 """Reads of one operand for each element from which on a small result is worth the programs that fill a GPU: partial
 results have so many that a join of them is long."""
@@ -73,13 +76,12 @@ def transposed_tile(rows: Dim, columns: Dim, size: int) -> tuple[int, int]:
     It reads along the rows' dim, and writes along the columns'. Of a shorter dim it has all, and more of the other.
     """
     most = LINE // size, max(LINE // size, SIDE)
-    covers = [
-        side if dim.value is None else min(side, next_power_of_two(dim.value))
-        for dim, side in zip((rows, columns), most, strict=True)
-    ]
-    if covers[1] < most[1]:
-        return most[0] * most[1] // covers[1], covers[1]
-    return covers[0], most[0] * most[1] // covers[0]
+    total = most[0] * most[1]
+    all_rows, all_columns = (total if dim.value is None else next_power_of_two(dim.value) for dim in (rows, columns))
+    if all_columns < most[1]:
+        return min(all_rows, total // all_columns), all_columns
+    covered = min(most[0], all_rows)
+    return covered, min(all_columns, total // covered)
 
 
 def map_tiles(machine: Machine) -> tuple[int, ...]:
@@ -112,11 +114,9 @@ def emit_map(request: Request) -> SpecOp:
     squares = plan_squares(request, addresses, names, walk)
     if squares is not None:
         return emit(squares, by_blocks=True)
-    across = _strided_axis(addresses, names, walk, 1) if request.machine.is_gpu else None
-    if across is not None:
-        size = max(type.dtype.bytes for type in request.arguments)
-        tile = transposed_tile(walk.extents[across], walk.extents[-1], size)
-        return emit(dict(zip((walk.names[across], walk.names[-1]), tile, strict=True)), by_blocks=False)
+    transposed = plan_transposed(request, addresses, names, walk)
+    if transposed is not None:
+        return emit(transposed, by_blocks=False)
     if max(leaves.reads.values(), default=0) >= MANY_READS and (few := _few_elements(walk, request.machine)):
         return emit({walk.names[-1]: few}, by_blocks=False)
     if len(addresses) <= FEW and cuts_vectors(walk.extents, request):
@@ -156,7 +156,7 @@ def _few_elements(walk: Walk, machine: Machine) -> int:
 def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk, farthest: int) -> int | None:
     """The dim of the walk, not the last, in which some access is near that is farther apart in the last.
 
-    Near are elements that are at most `farthest` apart: 1 where they must be contiguous.
+    Near are elements that are at most `farthest` apart.
     """
     where = dict(zip(names, walk.at(), strict=True))
     for address in addresses:
@@ -167,8 +167,25 @@ def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk, fa
             continue
         near = [(abs(step), axis) for axis, step in enumerate(steps[:-1]) if step and abs(step) <= farthest]
         if near and (steps[-1] is None or abs(steps[-1]) > min(near)[0]):
-            return min(near)[1]
+            # A short dim is beside another in memory, and of both the longer one has whole lines.
+            return min(near, key=lambda found: (_is_short(walk.extents[found[1]]), found))[1]
     return None
+
+
+def _is_short(extent: Dim) -> bool:
+    return extent.value is not None and extent.value < SHORT
+
+
+def plan_transposed(
+    request: Request, addresses: Sequence[Dim], names: Sequence[str], walk: Walk
+) -> dict[str, int] | None:
+    """Tiles that a GPU transposes in shared memory, where some access is contiguous in another dim than the last."""
+    across = _strided_axis(addresses, names, walk, APART) if request.machine.is_gpu else None
+    if across is None:
+        return None
+    size = max(type.dtype.bytes for type in request.arguments)
+    tile = transposed_tile(walk.extents[across], walk.extents[-1], size)
+    return dict(zip((walk.names[across], walk.names[-1]), tile, strict=True))
 
 
 def plan_squares(request: Request, addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> dict[str, int] | None:
