@@ -161,3 +161,12 @@ def test_graphs_go_with_their_function() -> None:
     del function
     gc.collect()
     assert np.asarray(ts.jit(layered, backend="cuda")(x, w)).tobytes() == wanted
+
+
+def test_a_copy_alone_is_not_played() -> None:
+    """Copy engines, which graphs leave copies to, are slower than what the driver does otherwise."""
+    moved: Any = ts.jit(lambda x: x.reshape((64, 256)), backend="cuda")
+    x = ts.cuda.array(values(64, 1, 256))
+    for _ in range(TURNS):
+        assert np.asarray(moved(x)).tobytes() == np.asarray(x).tobytes()
+    assert replays_of(moved) == [None]

@@ -364,8 +364,10 @@ class CudaProgram:
     ) -> Replays | None:
         """A table for captures of a plan, unless a profiler wants to see each launch, or a debug build watches it."""
         is_watched = any(ranges()) or any(fact.get("waits") for fact in self.executable.metadata["kernels"])
+        # A copy in a graph is left to the copy engines, which take half as long again as the multiprocessors do.
+        copies_only = not self.executable.metadata["called"]
         # By the memory of a result two calls that run at a time are told apart: no two replay one graph.
-        if is_watched or not any(free_list.size for _, free_list in outputs):
+        if is_watched or copies_only or not any(free_list.size for _, free_list in outputs):
             return None
         run = _CapturableEntry(self._code, self._entry, sizes, len(outputs), self._maps.address, self._words)
         return Replays(inputs + len(outputs) + 1, stream, run)
