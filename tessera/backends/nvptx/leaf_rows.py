@@ -108,7 +108,8 @@ class LeafRows:
             emitter.held.pop(lines, None)
             self.slots[lines] = start
             start += _SLOT * self.warps
-        emitter.leaf_bytes = start - emitter.shared_bytes
+        # What warps exchange behind it is moved 16 bytes at a time.
+        emitter.leaf_bytes = -(-start // 16) * 16 - emitter.shared_bytes
 
     def write(self, op: ProgramsOp, grid: Sequence[Value], total: Index) -> None:
         """A row to a block or a cluster of them, or rows to each group of a block's warps."""
@@ -150,7 +151,9 @@ class LeafRows:
         self.starts = {}
         loop = next(part for part in op.walk() if isinstance(part, LoopOp))
         end = dim_value(f, self.width, emitter.env)
-        last = self.start_of(self._iterations(constant_of(end)) - 1)
+        is_even = run_length(loop.low) > 0 or (constant_of(end) or 1) % (self.warps * LEAF) == 0
+        # Where a warp's last leaf begins, in front of both programs; that of a run is counted from its own start.
+        last = f.index(0) if is_even else self.start_of(self._iterations(constant_of(end)) - 1)
         starts, known = dict(self.starts), dict(emitter.known)
 
         def write(is_whole: bool) -> None:
@@ -159,7 +162,7 @@ class LeafRows:
             emitter.program(op, grid, row)
             self._await_blocks()
 
-        if run_length(loop.low) or (constant_of(end) or 1) % (self.warps * LEAF) == 0:
+        if is_even:
             write(is_whole=True)
         else:
             f.if_(f.icmp("sle", f.add(last, LEAF), end), lambda: write(True), lambda: write(False))
