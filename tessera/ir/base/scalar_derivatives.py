@@ -66,8 +66,9 @@ def _sigmoid(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
 
 
 def _silu(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    """From the operand alone: whoever multiplies by it computes it as it reads that, and need not have the result."""
     share = f("sigmoid", operands[0])
-    return f("mul", share, f("add", f.number(1.0), f("sub", operands[0], result)))
+    return f("mul", share, f("add", f.number(1.0), f("mul", operands[0], f("sub", f.number(1.0), share))))
 
 
 def _gelu_erf(f: Calculator, operands: Sequence[Any], result: Any) -> Any:

@@ -103,9 +103,13 @@ class Mailbox:
 def program_at(f: FunctionText, op: SpecOp, position: Value, counts: Sequence[Value]) -> list[Value]:
     """The program at a position in order: rows of the last axis but one in groups, all of the last axis with each.
 
-    Programs of a group run together, so that what they read stays in L2.
+    Programs of a group run together, so that what they read stays in L2. Where they are handed out, the rows are those
+    of all axes but the last: the longest programs of many rows come first.
     """
     group = op.value("group")
+    if op.value("mailbox") != -1 and len(counts) > 2:
+        row, last = program_at(f, op, position, [_times(f, counts[:-1]), counts[-1]])
+        return [*_axes_at(f, row, counts[:-1]), last]
     found: list[Value] = []
     inner_position = position
     inner = list(counts[-2:])
@@ -126,6 +130,15 @@ def program_at(f: FunctionText, op: SpecOp, position: Value, counts: Sequence[Va
     size = f.select(f.icmp("ult", left, number(group)), left, number(group))
     row = op32(f, "add", first, op32(f, "urem", inside, size))
     return [*found, row, _last(f, op, op32(f, "udiv", inside, size), columns)]
+
+
+def _axes_at(f: FunctionText, position: Value, counts: Sequence[Value]) -> list[Value]:
+    """A position in rows of some axes, the last of which goes fastest."""
+    found: list[Value] = []
+    for count in reversed(counts[1:]):
+        found.insert(0, op32(f, "urem", position, count))
+        position = op32(f, "udiv", position, count)
+    return [position, *found]
 
 
 def _last(f: FunctionText, op: SpecOp, position: Value, count: Value) -> Value:

@@ -171,7 +171,7 @@ def _is_limit_along(kernel: SpecOp, limit: int) -> bool:
 def group_of(kernel: SpecOp, plan: Plan, l2: int, blocks: int = 0) -> int:
     """Rows of programs that run together; so many `blocks` run at a time, if it is known."""
     if is_uneven(kernel):
-        return _cached_group(kernel, plan, l2)
+        return max(_cached_group(kernel, plan, l2), _balanced_group(kernel, blocks))
     if not _is_shared(kernel, plan):
         return 1
     return min(GROUP, _square_group(plan, blocks)) if blocks else GROUP
@@ -209,6 +209,19 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
     while group > 1 and group * share > l2:
         group //= 2
     return group
+
+
+def _balanced_group(kernel: SpecOp, blocks: int) -> int:
+    """As many rows of programs as keep all blocks busy for as long as the longest program takes.
+
+    Those of the last group are handed out at the end. With a mask along both sides, programs of a row take 1 to as many
+    steps as there are of them; with fewer rows most blocks wait for the longest.
+    """
+    grid: Sequence[Dim] = kernel.value("grid")
+    rows, columns = product_of(grid[:-1]).value, grid[-1].value
+    if not rows or not columns:
+        return 1
+    return min(rows, -(-2 * blocks // (columns + 1)))
 
 
 def is_multicast_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:

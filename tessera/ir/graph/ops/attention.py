@@ -271,7 +271,8 @@ def _infer_rotary(ctx: InferContext, types: Types, attributes: Attributes) -> Ty
     return [x]
 
 
-def _decompose_rotary(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def rotate(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """The parts of `rotary`."""
     x, cos, sin = operands
     kind = b.type_of(x)
     last, half = kind.rank - 1, kind.shape[-1] // 2
@@ -598,6 +599,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(0),
         decompose=_decompose_split,
+        jvp="linear",
+        transpose="attention:split_qkv",
         policy=KEEP,
         interval=SAME,
     ),
@@ -614,7 +617,9 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=visits(3),
-        decompose=_decompose_rotary,
+        decompose=rotate,
+        jvp="attention:rotary_jvp",
+        transpose="attention:rotary",
         policy=ROUND,
         interval=ANYTHING,
     ),
