@@ -15,6 +15,8 @@ import pytest
 
 import tessera as ts
 from tessera import ops
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
 
 RNG = np.random.default_rng(41)
 BLOCKS = ((128, 128), (256, 128), (64, 128), (64, 64))
@@ -206,3 +208,43 @@ def test_what_nobody_wants_is_not_computed() -> None:
     assert kernels(0) == {"q"}
     assert kernels((1, 2)) == {"kv"}
     assert kernels((0, 1)) == {"q", "k"}
+
+
+def kernels_of(function: Any, *arrays: Any) -> int:
+    """How many kernels a function is."""
+    return len(lower(ts.jit(function).trace(*arrays).tape, Options.of(backend="cpu")).targets)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_the_gradient_of_a_rotation_is_the_rotation_back(interleaved: bool) -> None:
+    """One kernel, as the rotation itself, with its bits for the negative angle."""
+    x, given, angle = drawn(2, 3, 5, 8, dtype=np.float32), drawn(2, 3, 5, 8, dtype=np.float32), drawn(5, 4)
+    cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+
+    def rotate(x: Any, cos: Any, sin: Any) -> Any:
+        return ops.rotary(x, cos, sin, interleaved=interleaved)
+
+    def pull(x: Any, cos: Any, sin: Any, given: Any) -> Any:
+        return ts.vjp(lambda x: rotate(x, cos, sin), x)[1](given)[0]
+
+    found = np.asarray(ts.jit(pull)(x, cos, sin, given))
+    assert np.array_equal(found, np.asarray(rotate(given, cos, -sin)))
+    assert kernels_of(pull, x, cos, sin, given) <= kernels_of(rotate, x, cos, sin) + 1
+
+
+def test_gradients_of_split_projections_lie_beside_each_other() -> None:
+    x, (q, k, v) = drawn(2, 5, 32, dtype=np.float32), (drawn(2, heads, 5, 4, dtype=np.float32) for heads in (4, 2, 2))
+
+    def pull(x: Any, q: Any, k: Any, v: Any) -> Any:
+        return ts.vjp(lambda x: ops.split_qkv(x, heads=4, kv_heads=2), x)[1]((q, k, v))[0]
+
+    wanted = np.concatenate([one.transpose(0, 2, 1, 3).reshape(2, 5, -1) for one in (q, k, v)], axis=2)
+    assert np.array_equal(np.asarray(ts.jit(pull)(x, q, k, v)), wanted)
+
+    def pull_keys(x: Any, k: Any) -> Any:
+        return ts.vjp(lambda x: ops.split_qkv(x, heads=4, kv_heads=2)[1], x)[1](k)[0]
+
+    alone = np.asarray(ts.jit(pull_keys)(x, k))
+    assert np.array_equal(alone[:, :, 16:24], wanted[:, :, 16:24])
+    assert not alone[:, :, :16].any()
+    assert not alone[:, :, 24:].any()

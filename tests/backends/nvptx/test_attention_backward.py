@@ -65,6 +65,15 @@ def test_causal_programs_are_handed_out_the_longest_first() -> None:
     assert not any("mailbox" in text for text in matrices_of(False).values())
 
 
+@pytest.mark.parametrize(("batch", "length", "group"), [(8, 1024, 30), (2, 2048, 16), (2, 512, 24)])
+def test_heads_of_all_batches_are_handed_out_together(batch: int, length: int, group: int) -> None:
+    """As many as keep 132 multiprocessors busy beside the longest program, or as have their operands in L2."""
+    for kernel in backward_kernels([(batch, 12, length, 128)] * 4, True):
+        found = BACKEND.matrix(kernel)
+        assert found is not None
+        assert f"group = {group}," in text_of(found)
+
+
 @pytest.mark.parametrize("lead", [0, 96])
 def test_steps_that_a_causal_mask_does_not_reach_have_none(lead: int) -> None:
     """Of queries they come first, of keys last."""
