@@ -86,7 +86,7 @@ def _write(f: FunctionText) -> None:
         found.append(_Vector(f.add(goal, f.mul(index, VECTOR)), is_there, words, inside))
     for vector in found:
         text = "{ .reg .pred P; setp.ne.b32 P, $1, 0; @P st.global.v4.b32 [$0], {$2, $3, $4, $5}; }"
-        given = [vector.target, asm.flag(f, vector.is_there), *_shifted(f, vector.words, vector.shift)]
+        given = [vector.target, asm.flag(f, vector.is_there), *_shift_words(f, vector.words, vector.shift)]
         asm.effect(f, text, "l,r,r,r,r,r", given)
 
 
@@ -98,7 +98,7 @@ def _read(f: FunctionText, address: Value, condition: Value) -> list[Value]:
     return asm.results(f, text, constraints, [address, asm.flag(f, condition)], ["i32"] * 4)
 
 
-def _shifted(f: FunctionText, words: list[Value], shift: Value) -> list[Value]:
+def _shift_words(f: FunctionText, words: list[Value], shift: Value) -> list[Value]:
     """Four of eight words, from so many bytes on: moved by two words, by one, and by the bits of bytes."""
     for step in (2, 1):
         is_moved = f.icmp("ne", op32(f, "and", shift, 4 * step), number(0))

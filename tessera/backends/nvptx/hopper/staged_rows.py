@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from tessera.backends.nvptx.mma.assembly import effect, flag, number, op32
 from tessera.backends.nvptx.tensor_cores import SPAN
+from tessera.backends.nvptx.text import WARP
 from tessera.backends.nvptx.types import shaped_type
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
@@ -24,7 +25,6 @@ from tessera.types.frozen import frozen
 
 ROWS = 16
 """Rows of a warp in a piece of 64."""
-_LANES = 32
 _WORD = 4
 """Bytes that a lane stores of rows that begin at multiples of so many."""
 _KINDS = {2: ("b16", "h", "i16"), 4: ("b32", "r", "i32")}
@@ -93,7 +93,7 @@ def _store_units(f: FunctionText, lane: Value, lines: Value, rows: Rows, size: i
     A row is stored in whole before the next one: memory puts together what comes soon after the other.
     """
     parts: list[_Part] = []
-    for first in range(0, SPAN, _LANES * size):
+    for first in range(0, SPAN, WARP * size):
         begin = op32(f, "add", op32(f, "mul", lane, size), first)
         values = _read_lines(f, lines, begin, size)
         column = op32(f, "mul", op32(f, "udiv", begin, size), elements)
