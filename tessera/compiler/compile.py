@@ -39,6 +39,7 @@ from tessera.ir.tile import pipeline as tile
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
 
 # What a failed compilation leaves behind: a script that holds the whole program and compiles it again.
@@ -196,6 +197,17 @@ def lower(
     return Lowering(parts, program, kernels, code, stages, chooser)
 
 
+def _joining(machine: Machine, options: Options) -> int:
+    """Blocks that a machine computes at a time whose kernels join segments of K; 0 for one that does not.
+
+    Whoever asks for a matrix instruction or a block gets kernels that all of them take.
+    """
+    asked = ("matrix.instruction", "contraction.block")
+    is_asked = any(name.startswith(asked) for name, _ in options.overrides)
+    joins = machine.instructions and machine.instructions[0].joins and not is_asked
+    return machine.blocks if joins else 0
+
+
 def _schedule(
     tape: Tape,
     options: Options,
@@ -211,7 +223,8 @@ def _schedule(
     compilation = backend.compilation(options, chooser)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations, observe=observe)
     module = from_tape(tape)
-    stages.run("graph", graph.pipeline(checks=options.debug, level=level), module, graph.EXIT)
+    joining = _joining(compilation.machine, options)
+    stages.run("graph", graph.pipeline(checks=options.debug, level=level, joining=joining), module, graph.EXIT)
     stages.run(
         "schedule",
         schedule.pipeline(

@@ -95,6 +95,10 @@ _STORED = 7
 """Elements that threads of a multiprocessor store in a cycle beside that, as fast as memory takes those of all."""
 _BETWEEN = {64: 1000, 128: 1000, 192: 2000, 256: 1000}
 """Cycles from the last MMA of a block to the first of the next, by the rows of a block."""
+_CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
+"""Warpgroups of a block, by its rows."""
+_JOINED = {1: 192, 2: 192, 3: 120}
+"""Registers of a thread for accumulators and partial results, by the number of warpgroups."""
 _MANY = 2
 """Waves from which on power limits the clock, and blocks that read more for each multiply-add take more of it."""
 _NARROWER = 0.005 / 64
@@ -133,7 +137,9 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
         candidates = [block for block in candidates if block[1] % 16 == 0]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
 
-    if m <= 64:
+    if segments := context.get("segments"):
+        candidates = [block for block in candidates if block[2] == _USUAL_K and _holds(block, segments)]
+    elif m <= 64:
         return _few_rows(candidates, batch * n, machine, is_rhs_n_major)
 
     # Accumulators of 8-bit floats are promoted outside of tensor cores, and take registers beside those in flight.
@@ -154,6 +160,13 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     return min(candidates, key=cost)
 
 
+def _holds(block: Sequence[int], segments: int) -> bool:
+    """Whether registers hold accumulators of a block, and partial results for each level of a tree over segments."""
+    consumers = _CONSUMERS.get(block[0], 0)
+    kept = 1 + (segments - 1).bit_length()
+    return consumers > 0 and kept * block[0] * block[1] <= _JOINED[consumers] * consumers * 128
+
+
 @frozen
 class Rows:
     """What operands of a contraction are in memory, as far as the time to copy them goes.
@@ -171,8 +184,8 @@ class Rows:
         """Those of a contraction of static extents; rows that TMA does not take are copied to whole sectors before."""
         is_n_major = bool(context.get("is_rhs_n_major"))
         widths = (m if context.get("is_lhs_m_major") else k, n if is_n_major else k)
-        is_result_apart = n * bytes % (SECTOR // 2) != 0
-        return Rows(is_n_major, *(width * bytes % SECTOR == SECTOR // 2 for width in widths), is_result_apart)
+        is_lhs_apart, is_rhs_apart = (width * bytes % SECTOR == SECTOR // 2 for width in widths)
+        return Rows(is_n_major, is_lhs_apart, is_rhs_apart, n * bytes % (SECTOR // 2) != 0)
 
 
 def block_time(block: Sequence[int], size: Sequence[int], batch: int, blocks: int, rows: Rows | None = None) -> float:

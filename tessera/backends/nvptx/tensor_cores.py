@@ -21,7 +21,13 @@ from tessera.types.machine import BulkCopy, HostLink, Machine, MatrixInstruction
 
 MMA_SYNC_INSTRUCTION = MatrixInstruction("mma.sync", 16, range(8, 9), blocks=MMA_SYNC_BLOCKS)
 WGMMA_INSTRUCTION = MatrixInstruction(
-    "wgmma", 64, range(8, 257, 8), rounds=("tf32",), blocks=(*WGMMA_BLOCKS, *PLAIN_BLOCKS), computes=True
+    "wgmma",
+    64,
+    range(8, 257, 8),
+    rounds=("tf32",),
+    blocks=(*WGMMA_BLOCKS, *PLAIN_BLOCKS),
+    computes=True,
+    joins=True,
 )
 TCGEN05_INSTRUCTION = MatrixInstruction("tcgen05", 128, range(16, 257, 16), blocks=TCGEN05_BLOCKS)
 INSTRUCTIONS = {one.name: one for one in (TCGEN05_INSTRUCTION, WGMMA_INSTRUCTION, MMA_SYNC_INSTRUCTION)}

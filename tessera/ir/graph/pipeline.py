@@ -45,10 +45,11 @@ EXIT = Legality("graph", frozenset(["tgraph"]), _refusal)
 sum state their accumulator."""
 
 
-def pipeline(*, checks: bool = False, level: int = BYTES) -> Sequence[Pass]:
+def pipeline(*, checks: bool = False, level: int = BYTES, joining: int = 0) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
 
-    `level` is how much of a forward part the backward part may rematerialize.
+    `level` is how much of a forward part the backward part may rematerialize; `joining` is how many blocks a machine
+    computes at a time that joins segments of K in its kernels, 0 for one that does not.
     """
     return (
         # First: derivatives are taken by now, and all others see the ops of the function alone.
@@ -84,5 +85,5 @@ def pipeline(*, checks: bool = False, level: int = BYTES) -> Sequence[Pass]:
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.
         StateAccumulators(),
         # After all of them: partial results are in the accumulator, and until here a contraction is one op.
-        SplitContractions(),
+        SplitContractions(joining),
     )

@@ -53,7 +53,7 @@ def computed_operand(
     facet = spec_of(record).lower
     assert isinstance(facet, Contraction)
     maps = facet.maps([body.types[operand] for operand in record.operands], record.attributes)
-    if maps.cut is not None:
+    if maps.cut is not None or record.attributes.get("segment") is not None:
         return None  # what is beyond the end of a last segment is read as zeros, which scales are not
     makers = {value: maker for maker in body.records for value in maker.results}
     for number in (0, 1):

@@ -113,7 +113,8 @@ def _waiting_loop(kernel: KernelOp, plan: Plan, rings: Sequence[Ring]) -> ForOp 
     loops = [op for op in kernel.body.block.ops if isinstance(op, ForOp)]
     if plan.consumers < 2 or len(loops) != 1 or len(rings) != 1 or len(plan.dots) != 1:
         return None
-    return None if loops[0].form == SUM else loops[0]
+    is_nested = any(isinstance(op, ForOp) for op in loops[0].body.block.ops)
+    return None if is_nested or loops[0].form == SUM else loops[0]
 
 
 def _lag(kernel: KernelOp, plan: Plan, rings: Sequence[Ring], quarters: int) -> int:

@@ -20,13 +20,16 @@ from tessera.ir.graph.passes.canonicalize import replace_results
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
 from tessera.ir.graph.typed_ops import FusedOp
 from tessera.ir.tile.facets import Contraction, Pointwise
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import bf16, f16, f32
+from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT
 
 FEW = 16
 """Segments that are added where they are read, with what follows; more are joined by a loop."""
 
 
+@frozen
 class SplitContractions(Pass):
     """Give the segments of a contraction to programs of their own.
 
@@ -34,15 +37,53 @@ class SplitContractions(Pass):
     {segment = 4096, partial = true}` in f32 with the segments as its first axis, slices of it that are added in
     pairs, and a cast to bf16; what follows is computed with them. An epilogue that was promised one kernel with the
     contraction is promised one with the join, which needs no promise.
+
+    A machine that computes so many `blocks` of 128 x 128 at a time, and has registers for a few more of them, joins few
+    segments where it computes them: what is left as it is has results enough to fill it, and partial results would be
+    more to write and read than there is to compute.
     """
 
+    blocks: int = 0
+
     def run(self, module: ModuleOp) -> None:
-        rewrite(module, _patterns)
+        rewrite(module, self._patterns)
+
+    def _patterns(self, op: SpecOp) -> Sequence[Pattern]:
+        is_whole = "segment" in op.kinds and op.value("segment") is not None and not op.value("partial")
+        return (_split,) if is_whole and not is_joined(op, self.blocks) else ()
 
 
-def _patterns(op: SpecOp) -> Sequence[Pattern]:
-    is_whole = "segment" in op.kinds and op.value("segment") is not None and not op.value("partial")
-    return (_split,) if is_whole else ()
+_MOST_JOINED = 4
+"""Segments whose partial results registers hold beside a block: two, and the one at hand."""
+_BLOCK = 128
+_WORTH = 500
+"""Elements of K in a segment that take as long to multiply as joining it in registers saves: partial results are
+neither written nor read, but dots stop where a segment ends (20763 x 256 x 4864, 16384 x 256 x 4096 on an H200)."""
+_SLOWER = 1.08
+"""How much longer a block of that size takes than the best, for as many elements."""
+
+
+def is_joined(op: SpecOp, blocks: int) -> bool:
+    """Whether a contraction is one kernel that joins its segments, on a machine of so many blocks at a time."""
+    count = _count_segments(op).value or 0
+    return 1 < count <= _MOST_JOINED and _fills(op, blocks)
+
+
+def _fills(op: SpecOp, blocks: int) -> bool:
+    """Whether blocks of the result keep a machine busy, and joining them in registers saves more than it costs."""
+    lower, types = op.spec.lower, [tensor_value(value) for value in op.operands]
+    length: int | None = op.value("segment").value
+    assert isinstance(lower, Contraction)
+    if not blocks or not length or any(type.dtype not in (bf16, f16) for type in types):
+        return False
+    maps = lower.maps(types, op.values())
+    batch, m, n = (product(part).value for part in (maps.batch, maps.m, maps.n))
+    if maps.windows or op.value("accumulate") is not f32 or batch is None or m is None or n is None:
+        return False
+    programs = batch * -(-m // _BLOCK) * -(-n // _BLOCK)
+    # A last wave that is partly idle, and a block that is not the best, against partial results.
+    waste = _SLOWER * -(-programs // blocks) * blocks * _BLOCK * _BLOCK / max(1, batch * m * n)
+    return programs >= blocks and waste - 1 < _WORTH / length
 
 
 def _split(op: SpecOp, rewriter: Rewriter) -> bool:

@@ -33,7 +33,7 @@ from tessera.ir.schedule.program import check_epilogue
 from tessera.ir.tile.facets import Contraction, ContractionMaps, View
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import DType, f32, f64, i32
+from tessera.types.dtype import DType, f32, f64, i32, i64
 from tessera.types.machine import Machine
 from tessera.types.policy import Policy, tf32
 
@@ -73,6 +73,17 @@ def contraction_in(body: Tape) -> tuple[Record, ContractionMaps]:
     return record, spec_of(record).lower.maps(types, record.attributes)
 
 
+def segment_maps(body: Tape, record: Record) -> ContractionMaps | None:
+    """The maps of the segments of K, the first batch axis, that a kernel joins by itself; None where it has none.
+
+    A contraction that says how long its segments are, and not that it gives partial results, gives them joined.
+    """
+    if record.attributes.get("segment") is None or record.attributes["partial"]:
+        return None
+    types = [body.types[operand] for operand in record.operands]
+    return spec_of(record).lower.maps(types, {**record.attributes, "partial": True})
+
+
 def layout_of(
     body: Tape, record: Record, maps: ContractionMaps, policy: Policy, makers: Mapping[int, Record] | None = None
 ) -> dict[str, Any]:
@@ -110,6 +121,9 @@ class ContractionKernel:
     def __init__(self, request: Request) -> None:
         self.request, self.body = request, request.body
         self.record, self.maps = contraction_in(self.body)
+        segments = segment_maps(self.body, self.record)
+        self.maps, self.joined = (self.maps, 0) if segments is None else (segments, segments.batch[0].value or 0)
+        """Segments that are joined here are the first batch axis of the maps, which the grid has not."""
         self.m, self.n, self.k = (product(part) for part in (self.maps.m, self.maps.n, self.maps.k))
         self.where = tile_coordinates(self.maps)
         can_compute = any(one.computes for one in request.machine.instructions[:1])
@@ -123,25 +137,28 @@ class ContractionKernel:
         request, maps = self.request, self.maps
         layout = KIND.context(self.body, request.policy)
         BM, BN, step_k = self._block(layout)
-        grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
+        first = 1 if self.joined else 0
+        grid = [*maps.batch[first:], self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile
-        count = len(maps.batch)
-        coords = {f"_b{i}": tile.program_id(i) for i in range(count)}
+        count = len(maps.batch) - first
+        coords = {f"_b{first + i}": tile.program_id(i) for i in range(count)}
         for offset, (name, size) in enumerate((("_m", BM), ("_n", BN))):
             program = tile.program_id(count + offset)
             coords[name] = tile.index(Dim.symbol(name) * size, {name: program})
         inputs, _ = buffers_of(self.body, tile)
         outputs = [tile.arguments[request.target(number)] for number in range(len(self.body.outputs))]
         evaluator = Evaluator(self.body, tile, inputs, False)
-        acc = self._accumulate(evaluator, coords, (BM, BN, step_k))
+        add_up = self._join if self.joined else self._accumulate
+        acc = add_up(evaluator, coords, (BM, BN, step_k))
         sizes = {"_m": BM, "_n": BN}
         bounds = {"_m": self.m, "_n": self.n}
         region = TileRegion(coords, self.axes, tuple(sizes[axis] for axis in self.axes), bounds)
         (result,) = self.record.results
         evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), region.axes)
         letters = {"b": maps.batch, "m": maps.m, "n": maps.n}
-        at = tuple(self.where[f"{letter}{i}"] for letter, extents in letters.items() for i in range(len(extents)))
+        indices = [self.where[f"{letter}{i}"] for letter, extents in letters.items() for i in range(len(extents))]
+        at = tuple(indices[first:])
         if request.in_place:
             # An output may be stored over what others are computed from: all are computed first.
             for output in self.body.outputs:
@@ -192,6 +209,37 @@ class ContractionKernel:
             here = TileRegion({**coords, "_k": tile.index(0)})
             scales = self._load_scales(evaluator, here.along((rows,), (sizes[rows],), {rows: bounds[rows]}))
         return tile.loop(tile.index(0), tile.index(self.k), BK, step, [start, *scales])[0]
+
+    def _join(self, evaluator: Evaluator, coords: Mapping[str, SSAValue], block: tuple[int, int, int]) -> SSAValue:
+        """Segment after segment, and the tree over them: what waits for its neighbour is carried, one for each level.
+
+        A segment whose number ends in so many ones, in binary, joins what waits on as many levels, the lowest first,
+        and then waits itself; the last one joins all that is left.
+        """
+        tile, count = self.tile, self.joined
+        levels = range((count - 1).bit_length())
+        sizes = {"_m": block[0], "_n": block[1]}
+        shape = tuple(sizes[axis] for axis in self.axes)
+
+        def number_is(segment: SSAValue, remainder: int, of: int) -> SSAValue:
+            region = TileRegion({**coords, "_b0": segment}, self.axes, shape, {})
+            number = tile.coordinate_of(Dim.symbol("_b0") % of, region)
+            return tile.elementwise("eq", number, tile.full(remainder, shape, i64))
+
+        def join(segment: SSAValue, waiting: list[SSAValue]) -> list[SSAValue]:
+            with evaluator.scope():
+                part = self._accumulate(evaluator, {**coords, "_b0": segment}, block)
+            joined, last, kept = part, part, list[SSAValue]()
+            for level in levels:
+                waits = number_is(segment, (1 << level) - 1, 2 << level)
+                kept.append(tile.select(waits, joined, waiting[level]))
+                joined = tile.elementwise("add", waiting[level], joined)
+                last = tile.elementwise("add", waiting[level], last) if (count - 1) >> level & 1 else last
+            is_last = number_is(segment, count - 1, 2 << levels[-1])
+            return [tile.select(is_last, last, kept[0]), *kept[1:]]
+
+        nothing = tile.full(0, shape, accumulator(self.body, self.record))
+        return tile.loop(tile.index(0), tile.index(count), 1, join, [nothing for _ in levels])[0]
 
     def _load_scales(self, evaluator: Evaluator, rows: TileRegion) -> list[SSAValue]:
         """What a computed operand reads that is the same along a step, one number for each row."""
@@ -286,7 +334,9 @@ class ContractionKind(KernelKind):
         """The extents, what the operands are, how many other ops there are, and whether the result has both axes."""
         record, maps = contraction_in(body)
         extents = {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k), "batch": product(maps.batch)}
+        parts = segment_maps(body, record)
         more = {"others": len(body.records) - 1, "is_matrix": bool(maps.m and maps.n)}
+        more |= {} if parts is None else {"segments": parts.batch[0].value}
         return {**extents, **layout_of(body, record, maps, policy), **more}
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
