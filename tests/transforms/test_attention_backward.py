@@ -212,7 +212,8 @@ def test_what_nobody_wants_is_not_computed() -> None:
 
 def kernels_of(function: Any, *arrays: Any) -> int:
     """How many kernels a function is."""
-    return len(lower(ts.jit(function).trace(*arrays).tape, Options.of(backend="cpu")).targets)
+    jitted: Any = ts.jit(function)
+    return len(lower(jitted.trace(*arrays).tape, Options.of(backend="cpu")).targets)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
