@@ -448,7 +448,7 @@ class _Operand:
         return [one for step in range(rows) for one in self.line(emitter, start, f.add(row, step), column, columns)]
 
 
-_NEIGHBOURS, _MOST_FACTORS = 4, 1024
+_NEIGHBOURS, _MOST_FACTORS = 4, 4096
 """Elements along K that a thread reads at a time where they are contiguous, to be multiplied in order: reads of shared
 memory are what limits dots. The text is as much longer: kernels with more products than that in all dots read one."""
 

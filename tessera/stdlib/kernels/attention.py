@@ -21,8 +21,8 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
-from tessera.stdlib.kernels.call import Call, LibraryKernel
-from tessera.types.dim import Dim, maximum, minimum, next_power_of_two
+from tessera.stdlib.kernels.call import Call
+from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, bf16, f16, f64
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
@@ -37,14 +37,8 @@ NARROW_HEAD, WIDE_HEAD = 128, 256
 """Head sizes up to which shared memory holds such blocks of keys, and up to which registers hold the accumulators."""
 QUERIES = (128, 64, 32, 96)
 """Candidates for the queries of a block, which change only the speed."""
-THREAD_QUERIES = (32, 64, 16, 8)
-"""The same for GPU kernels without tensor cores."""
-THREAD_KEYS = 32
-"""Keys of the narrowest block there. Of fewer keys than a block has, those it lacks would only add zeros."""
-_SCORES, _WIDE_SCORES = 64 * 256, 16 * 256
-"""Scores that the threads of such a program hold at most, in f32 and in f64, whose functions need more registers."""
-_SHARED_ROWS = 24
-"""How many queries more a program would have in the time that it takes to bring keys and values to shared memory."""
+THREAD_QUERIES = (32, 64, 128)
+"""The same for GPU kernels without tensor cores, where lengths are not known."""
 _WHOLE = 256
 """A head up to this size is one tile; a larger or dynamic one is processed in parts."""
 _PART = 64
@@ -61,7 +55,7 @@ def bounds_of(name: str, size: Dim, tile: int) -> dict[str, Dim]:
 
 
 @frozen
-class _Extent:
+class Extent:
     """A dim cut into tiles: `bounds` is empty where they always fit."""
 
     name: str
@@ -96,10 +90,7 @@ class Attention:
     @property
     def width(self) -> int:
         """Keys of a block."""
-        count = self._key_count.value
-        if not self.is_by_threads or count is None:
-            return KEYS
-        return _block_of(count)
+        return KEYS
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -107,37 +98,42 @@ class Attention:
         self.batch, self.heads = q.shape[:2]
         self.shared = k.shape[1]
         self.dtype: DType = q.dtype.compute
-        self.rows = _Extent("_i", self._row_count, int(call.choose("attention.queries", self._candidates)))
-        self.keys = _Extent("_j", self._key_count, self.width)
+        self.rows = Extent("_i", self._row_count, int(call.choose("attention.queries", self._candidates)))
+        self.keys: Extent = Extent("_j", self._key_count, self.width)
         self.head = self._in_tiles("_d", q.shape[3], _THREAD_PART if self.is_by_threads else _PART)
-        self.columns = self._in_tiles("_e", v.shape[3], _PART)
+        self.columns: Extent = self._in_tiles("_e", v.shape[3], _PART)
         # Values of no columns still have rows to store: log-sum-exps, or maxima and sums.
         columns = self.columns.size if len(call.results) == 1 else maximum(self.columns.size, 1)
         parts = [] if self.columns.is_one else [columns.ceildiv(self.columns.tile)]
         self.grid = self._grid()
         self.queries = self._view_queries()
-        self.b: TileBuilder = call.builder([*self.grid, *parts], shapes=self.queries.shapes)
+        self.b: TileBuilder = call.builder([*self.grid, *parts], shapes=self.queries.shapes, warps=self.warps)
         self.coords = self._coordinates()
         # A head of one part starts at 0.
         self.coords["_e"] = self.b.index(0) if self.columns.is_one else self._start(len(self.grid), _PART)
         self.factor = self._make_factor()
 
-    def _in_tiles(self, name: str, size: Dim, part: int) -> _Extent:
+    @property
+    def warps(self) -> int:
+        """Warps of a program, 0 where the backend says."""
+        return 0
+
+    def _in_tiles(self, name: str, size: Dim, part: int) -> Extent:
         """The size of a head: one tile, or parts."""
-        return _Extent(name, size, size.value if size.value and self._is_whole(size.value) else part)
+        return Extent(name, size, size.value if size.value and self._is_whole(size.value) else part)
 
     def _is_whole(self, size: int) -> bool:
         if not self.is_by_threads or self.call.machine.shared == 0:
             return size <= _WHOLE
-        # Rows that a warp cannot share evenly are held by single threads, which is good for few of them only.
-        return (size < _PART or size % 32 == 0) and self._fits(self.rows.tile, size)
+        # Rows that a warp cannot share evenly are held by single threads, which is good for few of them only; a dot has
+        # both operands in shared memory.
+        return (size < _PART or size % 32 == 0) and self._bytes(self.rows.tile, size) <= self.call.machine.shared
 
-    def _fits(self, rows: int, size: int) -> bool:
-        """Whether shared memory holds both operands of a dot by threads, of a whole head."""
+    def _bytes(self, rows: int, size: int) -> int:
+        """Shared memory that dots by threads have their operands in, of so many columns."""
         item = self.dtype.bytes
         scores = rows * size * item + self.width * (size * item + 16)
-        sums = rows * (self.width * item + 16) + self.width * size * item
-        return max(scores, sums) <= self.call.machine.shared
+        return max(scores, rows * (self.width * item + 16) + self.width * size * item)
 
     def _start(self, axis: int, tile: int) -> SSAValue:
         """Where the tiles of a program begin along an axis of the grid."""
@@ -193,7 +189,7 @@ class Attention:
     @property
     def is_cached(self) -> bool:
         """Whether keys come from a KV cache, whose filled length is an operand."""
-        return _is_cached(self.call)
+        return is_cached(self.call)
 
     @property
     def _filled(self) -> Dim:
@@ -208,22 +204,10 @@ class Attention:
 
     @property
     def _candidates(self) -> tuple[int, ...]:
-        if not self.is_by_threads:
-            return QUERIES
         # Threads hold all scores of their queries.
-        most = _SCORES if self.dtype.bits == 32 else _WIDE_SCORES
-        held = [rows for rows in THREAD_QUERIES if rows * self.width <= most]
-        return tuple(sorted(held, key=self._time_of))
-
-    def _time_of(self, rows: int) -> float:
-        """How long all programs of so many queries take, in queries: those of the last that are none count as well."""
-        q, _, v = (operand.shape for operand in self.call.operands[:3])
-        count, heads = self._row_count.value, (q[0] * q[1]).value
-        if count is None or heads is None:
-            return THREAD_QUERIES.index(rows)
-        size = v[3].value or _WHOLE
-        programs = -(-count // rows) * (heads if self._fits(rows, size) else heads * -(-size // _PART))
-        return -(-programs // max(1, self.call.machine.blocks)) * (rows + _SHARED_ROWS)
+        if self.is_by_threads:
+            return (16, *THREAD_QUERIES) if self.dtype.bits > 32 else THREAD_QUERIES
+        return QUERIES
 
     @property
     def is_causal(self) -> bool:
@@ -242,16 +226,16 @@ class Attention:
             return self._filled
         return maximum(0, minimum(self._filled, self._seen + self.rows.tile - 1))
 
-    def _make_keys_region(self, other: _Extent, **coords: SSAValue) -> TileRegion:
+    def _make_keys_region(self, other: Extent, **coords: SSAValue) -> TileRegion:
         """A block of keys (or values): keys that no query of the block sees are not read."""
         region = self._make_region(self.keys, other, **coords)
         bounds = {**region.bounds, "_j": self._end} if self.is_causal or self.is_cached else region.bounds
         return region.along(region.axes, region.sizes, bounds)
 
-    def _make_bounds(self, *extents: _Extent) -> dict[str, Dim]:
+    def _make_bounds(self, *extents: Extent) -> dict[str, Dim]:
         return {name: bound for extent in extents for name, bound in extent.bounds.items()}
 
-    def _make_region(self, *extents: _Extent, **coords: SSAValue) -> TileRegion:
+    def _make_region(self, *extents: Extent, **coords: SSAValue) -> TileRegion:
         names, sizes = tuple(extent.name for extent in extents), tuple(extent.tile for extent in extents)
         return TileRegion({**self.coords, **coords}, names, sizes, self._make_bounds(*extents))
 
@@ -274,11 +258,7 @@ class Attention:
     def _attend_all(self, first: SSAValue | None) -> list[SSAValue]:
         """The accumulator, the maximum and the sum of all keys that a query of the block sees."""
         b, end = self.b, self._round_up(self._end, self.width)
-        count = self.keys.size.value
-        if not self.is_split or (count is not None and count <= self.part):
-            is_known = count is not None and not self.is_cached and (not self.is_causal or count < KEYS)
-            if self.is_by_threads and is_known and count:
-                return self._attend_to_end(first, count)
+        if not self.is_split or (self.keys.size.value is not None and self.keys.size.value <= self.part):
             return self._attend(first, b.index(0), b.index(end, self.coords))
 
         def attend_part(s: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -303,31 +283,31 @@ class Attention:
     def _attend_block(self, first: SSAValue | None, j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         return self._accumulate(self._mask(self._scores(first, j), j), j, carried)
 
-    def _attend_to_end(self, first: SSAValue | None, count: int) -> list[SSAValue]:
-        """The same of all keys, the last block no wider than it must be: it would only add zeros."""
-        b, keys = self.b, self.keys
-        end = count // KEYS * KEYS
-        found = self._attend(first, b.index(0), b.index(end)) if end else self._nothing()
-        if end < count:
-            self.keys = _Extent(keys.name, keys.size, _block_of(count - end))
-            found = self._attend_block(first, b.index(end), found)
-            self.keys = keys
-        return found
-
-    def _finish(self, acc: SSAValue, top: SSAValue, total: SSAValue) -> None:
+    def _finish(self, *found: SSAValue) -> None:
         """Store the result, and the log-sum-exp where one is wanted."""
+        acc, top, total = found
+        if self.call.outputs[0] is not None or self.call.epilogue is not None:
+            self._store(acc, self._divisor(total))
+        self._finish_rows(top, total)
+
+    def _divisor(self, total: SSAValue) -> SSAValue:
+        """Sums, with 1 for a query that sees no key: it has a sum of 0, and gives 0."""
         b, rows = self.b, self.rows.tile
-        epilogue = self.call.epilogue
-        if self.call.outputs[0] is not None or epilogue is not None:
-            # A query that sees no key has a sum of 0, and gives 0.
-            none = b.elementwise("eq", total, b.full(0.0, (rows,), self.dtype))
-            divisor = b.select(none, b.full(1.0, (rows,), self.dtype), total)
-            out = b.cast(self._quotient(acc, divisor), self.call.results[0].dtype)
-            region, at = self._make_region(self.rows, self.columns), [*self._row_at, self.columns.at]
-            if self.call.outputs[0] is not None:
-                b.store(out, self.call.output(b, 0), at, region)
-            if epilogue is not None:
-                epilogue.store(b, out, region, at)
+        none = b.elementwise("eq", total, b.full(0.0, (rows,), self.dtype))
+        return b.select(none, b.full(1.0, (rows,), self.dtype), total)
+
+    def _store(self, acc: SSAValue, divisor: SSAValue) -> None:
+        b, epilogue = self.b, self.call.epilogue
+        out = b.cast(self._quotient(acc, divisor), self.call.results[0].dtype)
+        region, at = self._make_region(self.rows, self.columns), [*self._row_at, self.columns.at]
+        if self.call.outputs[0] is not None:
+            b.store(out, self.call.output(b, 0), at, region)
+        if epilogue is not None:
+            epilogue.store(b, out, region, at)
+
+    def _finish_rows(self, top: SSAValue, total: SSAValue) -> None:
+        """Store the log-sum-exps, where they are wanted."""
+        b = self.b
         if len(self.call.results) > 1 and self.call.outputs[1] is not None:
             lse = b.elementwise("add", self._natural(top), b.elementwise("log", total))
             self._store_rows(lse, self.call.output(b, 1))
@@ -423,22 +403,28 @@ class Attention:
 
     def _accumulate(self, scores: SSAValue, j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """The online softmax: sums so far are rescaled to the new maximum, then this block is added."""
-        b, rows = self.b, self.rows.tile
         acc, top, total = carried
+        weights, kept, new, total = self._weigh(scores, top, total)
+        return [self._add_values(weights, kept, j, acc), new, total]
+
+    def _weigh(self, scores: SSAValue, top: SSAValue, total: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue]:
+        """The weights of a block, what sums so far are rescaled by, and the new maximum and sum."""
+        b, rows = self.b, self.rows.tile
         new = b.elementwise("max", top, self._top_of(scores))
         # Rows that have seen no key subtract 0: -inf - -inf would be NaN.
         nothing = b.elementwise("eq", new, b.full(_LOW, (rows,), self.dtype))
         shift = b.select(nothing, b.full(0.0, (rows,), self.dtype), new)
         weights, kept = self._exp2(scores, top, shift)
         total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(weights, "sum", 1))
+        return weights, kept, new, total
+
+    def _add_values(self, weights: SSAValue, kept: SSAValue, j: SSAValue, acc: SSAValue) -> SSAValue:
+        """The accumulator, rescaled, and the weighted values of a block."""
+        b = self.b
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
         at = self.call.at(2, [*self._key_at, self.columns.at])
         v = b.load(self.call.input(b, 2), at, self._make_keys_region(self.columns, _j=j))
-        acc = b.dot(self._left(weights), b.cast(v, self.dtype), acc)
-        if self.is_by_threads and self.keys.tile < KEYS:
-            # Keys that a whole block lacks add 0: that leaves all numbers but -0, which is 0 then.
-            acc = b.elementwise("add", acc, b.full(0.0, (rows, self.columns.tile), self.dtype))
-        return [acc, new, total]
+        return b.dot(self._left(weights), b.cast(v, self.dtype), acc)
 
     def _top_of(self, scores: SSAValue) -> SSAValue:
         """What rows of scores are compared by: their maximum, or the next integer where keys are split."""
@@ -454,11 +440,6 @@ class Attention:
     def _left(self, weights: SSAValue) -> SSAValue:
         """The weights as the left operand of the dot with values."""
         return weights
-
-
-def _block_of(count: int) -> int:
-    """Keys of a block by threads that has at least so many, up to a whole one."""
-    return min(KEYS, max(THREAD_KEYS, next_power_of_two(count)))
 
 
 def join_parts(b: TileBuilder, before: Sequence[SSAValue], part: Sequence[SSAValue]) -> list[SSAValue]:
@@ -557,7 +538,7 @@ class NarrowAttention(Attention):
         bounds = {**view.bounds, self.rows.name: count - first.substitute({self.rows.name: Dim.constant(0)})}
         return QueryView({number: [*shape[:-1], count, size]}, [*at[:-1], first, self.head.at], bounds)
 
-    def _make_keys_region(self, other: _Extent, **coords: SSAValue) -> TileRegion:
+    def _make_keys_region(self, other: Extent, **coords: SSAValue) -> TileRegion:
         region = self._make_region(self.keys, other, **coords)
         # Whole blocks are read, except beyond the length of a cache.
         bounds = {**region.bounds, "_j": self._filled} if self.is_cached else region.bounds
@@ -602,7 +583,8 @@ class NarrowAttention(Attention):
         return b.elementwise("mul", top, factor)
 
 
-def _is_cached(call: Call) -> bool:
+def is_cached(call: Call) -> bool:
+    """Whether keys come from a KV cache, whose filled length is an operand."""
     return len(call.operands) > 3 and call.operands[3].dtype.is_integer
 
 
@@ -616,13 +598,6 @@ def is_narrow(call: Call) -> bool:
     fits = head is not None and head % line == 0 and call.operands[2].shape[3].value == head and head <= widest
     # Memory beyond the length of a cache must not be read, and only TMA copies can be bounded by it; only they go on
     # from one part of the keys to the next.
-    is_whole = not _is_cached(call) and not call.attributes.get("part")
+    is_whole = not is_cached(call) and not call.attributes.get("part")
     fits = fits and (is_whole or "wgmma" in call.features)
     return "mma.sync" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
-
-
-ATTENTION = LibraryKernel(
-    "attention",
-    "softmax(q kT * scale + mask) v, in one pass over the keys.",
-    lambda call: [(NarrowAttention if is_narrow(call) else Attention)(call).write()],
-)

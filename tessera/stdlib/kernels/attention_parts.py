@@ -138,7 +138,8 @@ class _Parts(Attention):
     def _attend_all(self, first: SSAValue | None) -> list[SSAValue]:
         return self._attend(first, self.b.index(0), self.b.index(self._round_up(self._end, self.width), self.coords))
 
-    def _finish(self, acc: SSAValue, top: SSAValue, total: SSAValue) -> None:
+    def _finish(self, *found: SSAValue) -> None:
+        acc, top, total = found
         region = self._make_region(self.rows, self.columns)
         self.b.store(acc, self.call.output(self.b, 0), [*self._row_at, self.columns.at], region)
         for number, rows in enumerate((top, total), 1):
