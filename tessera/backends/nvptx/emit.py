@@ -6,7 +6,7 @@ that passes have written (`row_plan.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,12 @@ class Held:
     tiles: dict[int | str, Tile] = field(default_factory=dict[int | str, Tile])
 
 
+def has_rows(kernel: KernelOp) -> bool:
+    """Whether a program has rows in registers, which it reduces whole: no loop goes over them, or warps share them."""
+    names = {op.name for op in kernel.walk()}
+    return bool(kernel.warps_per_row) or ("ttarget.reduce" in names and "ttarget.loop" not in names)
+
+
 def block_number(f: FunctionText) -> Value:
     """The number of this block in the grid."""
     return f.cast("zext", special(f, "ctaid.x"), "i64")
@@ -129,6 +135,7 @@ class Emitter:
         self._threads: dict[Layout, Threads] = {}
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
         self.is_elementwise = is_elementwise(kernel)
+        self.has_rows = has_rows(kernel)
 
     def run(self) -> KernelCode:
         f, block = self.f, self.kernel.body.block
@@ -234,7 +241,6 @@ class Emitter:
             _EMITTERS[name](self, op)
 
     def ops(self, block: Block) -> None:
-        for op in block.ops:
         if self.is_elementwise and any(emit_values.has_branches(op) for op in block.ops):
             # The assembler moves no load up over a branch.
             emit_access.load_first(self, block)
@@ -454,13 +460,14 @@ class Emitter:
             here[axis] = self.f.add(here[axis], step)
         return here
 
-    def is_below(self, here: Mapping[str, Index], axis: str, layout: Layout, register: int, bound: Value) -> Value:
-        """Whether the element in a register is before a bound along an axis, where `here` has its coordinates."""
-        f, start = self.f, layout.start(register)
-        if self.divided is None or len(layout.shape) != 1 or layout.is_repeated:
-            return f.icmp("slt", here[axis], bound)
+    def is_below(self, at: Index, layout: Layout, register: int, bound: Value, is_last: bool) -> Value:
+        """Whether the coordinate `at` of the element in a register is below a bound, along the last axis or another."""
+        f = self.f
+        if not self.has_rows or not is_last or layout.is_repeated or layout.shape[-1] % layout.group:
+            return f.icmp("slt", at, bound)
         # One number of a row serves all elements of a thread: a coordinate of each would take two registers.
-        left = f.sub(f.add(bound, start), here[axis])
+        start = layout.start(register) % layout.shape[-1]
+        left = f.sub(f.add(bound, start), at)
         return f.icmp("sgt", f.cast("trunc", f.smin(left, 1 << 20), "i32"), f.const("i32", start))
 
     def on_yield(self, op: SpecOp) -> None:

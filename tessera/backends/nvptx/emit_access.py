@@ -120,7 +120,7 @@ class Access:
             if self.emitter.is_elementwise and fit_words(op, (Dim.symbol(axis), bound)):
                 parts.append(f.icmp("slt", *(f.cast("trunc", f.index(one), "i32") for one in (here[axis], end))))
             else:
-                parts.append(self.emitter.is_below(here, axis, self.layout, register, end))
+                parts.append(self.emitter.is_below(here[axis], self.layout, register, end, axis == op.axes[-1]))
         own: tuple[Dim, ...] = op.windows
         for expr, extent in zip(own[::2], own[1::2], strict=True) if windows is None else windows:
             parts.append(self.is_inside(expr, extent, here, register))
@@ -336,7 +336,7 @@ def _load_group(access: Access, register: int, group: int, is_invariant: bool) -
 def _load_vector(access: Access, address: Value, mask: Value | None, count: int, is_invariant: bool) -> list[Value]:
     """So many elements from an address on, in one instruction."""
     f, dtype, element = access.f, access.dtype, access.element
-    if mask is not None and is_invariant and (access.emitter.divided is not None or access.emitter.is_elementwise):
+    if mask is not None and is_invariant and (access.emitter.has_rows or access.emitter.is_elementwise):
         pad = values.to_memory(f, values.constant(f, dtype, access.op.value("pad")), dtype)
         loaded = load_where(f, mask, address, values.pack(f, [pad] * count))
         return [values.from_memory(f, part, dtype) for part in values.unpack(f, loaded, element, count)]

@@ -27,7 +27,14 @@ def over_two(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("function", "shape"),
-    [(statistics, (37, 5)), (statistics, (3, 4, 256)), (statistics, (2, 100)), (over_two, (50, 3, 7))],
+    [
+        (statistics, (37, 5)),
+        (statistics, (3, 4, 256)),
+        (statistics, (2, 100)),
+        (statistics, (301, 249)),
+        (statistics, (301, 101)),
+        (over_two, (50, 3, 7)),
+    ],
 )
 def test_short_rows_have_the_bits_of_the_reference(function: Any, shape: tuple[int, ...]) -> None:
     x = numbers(np.float32, *shape)
@@ -50,9 +57,16 @@ def test_a_program_has_as_many_rows_as_fill_a_tile() -> None:
         return [dim.value for dim in kernel.grid]
 
     assert grid(1 << 20, 8) == [(1 << 20) // 256]
-    assert grid(1 << 20, 256) == [(1 << 20) // 8]
+    assert grid(1 << 20, 128) == [(1 << 20) // 16]
     # Fewer where there are few: each multiprocessor has a part.
-    assert grid(1024, 256) == [512]
+    assert grid(1024, 64) == [256]
+
+
+@pytest.mark.parametrize(("width", "rows"), [(256, 1), (255, 1), (132, 1), (128, 16), (100, 16), (101, 2), (61, 32)])
+def test_a_warp_has_long_rows_and_such_as_begin_anywhere(width: int, rows: int) -> None:
+    module = kernels(total, np.broadcast_to(np.float32(0), (1 << 20, width)))
+    (kernel,) = [op for op in module.walk() if isinstance(op, KernelOp)]
+    assert kernel.grid[0].value == (1 << 20) // rows
 
 
 def test_a_program_has_several_short_columns() -> None:

@@ -18,7 +18,9 @@ from tessera.types.dim import Dim, next_power_of_two, product
 from tessera.types.numerics import LANES
 
 _LEAST = 256
-"""Elements of a tile that are worth a program."""
+"""Elements of a tile that are worth a program: a warp has them."""
+_ALIGNED = 16
+"""Bytes that one thread moves at a time."""
 
 
 class ShortRowKernel(RowKernel):
@@ -36,13 +38,23 @@ class ShortRowKernel(RowKernel):
     def _rows_of_a_program(self) -> int:
         """Rows of a tile: fewer where programs would be too few."""
         lanes, blocks = next_power_of_two(self.extent.value or LANES), self.request.machine.blocks
-        rows = max(1, TILE // lanes)
+        rows = max(1, (_LEAST if self._has_own_warp(lanes) else TILE) // lanes)
         last, count = self.walk.extents[-1].value, product(self.walk.extents).value
         while rows > 1 and last is not None and rows // 2 >= last:
             rows //= 2
         while rows * lanes > _LEAST and count is not None and count < 2 * blocks * rows:
             rows //= 2
         return rows
+
+    def _has_own_warp(self, lanes: int) -> bool:
+        """Whether a warp has whole rows, so that it reduces them without others: long ones, and such as begin anywhere.
+
+        Neighbours in aligned rows are one thread's, and a few threads have a row. In others they are those of threads
+        side by side, so that all warps of a block would have parts of each row.
+        """
+        sizes = [self.body.types[value].dtype.bytes for value in self.body.inputs]
+        is_aligned = (self.extent.value or 0) * min(sizes, default=1) % _ALIGNED == 0
+        return lanes == LANES or (2 * lanes == LANES and not is_aligned)
 
     def emit(self) -> SpecOp:
         rows, lanes = self._rows_of_a_program(), next_power_of_two(self.extent.value or LANES)
