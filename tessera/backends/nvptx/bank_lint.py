@@ -17,6 +17,7 @@ from xdsl.ir import OpResult, SSAValue
 from tessera.backends.nvptx.access_groups import WIDEST, group_of, is_transposing, transposed_layout
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
+from tessera.backends.nvptx.product_plan import ProductPlan, plan_of
 from tessera.backends.nvptx.register_estimate import Resources, resources_of
 from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_ROWS
 from tessera.backends.nvptx.text import KernelCode
@@ -126,14 +127,27 @@ class SharedAccess:
 
 def shared_accesses(kernel: SpecOp) -> list[SharedAccess]:
     """Every access of shared memory of a kernel whose lanes are known."""
-    found: list[SharedAccess] = []
+    plan = plan_of(kernel) if isinstance(kernel, KernelOp) else None
+    found = [] if plan is None else _of_product(plan)
     for op in kernel.walk():
-        if not isinstance(op, SpecOp):
+        if not isinstance(op, SpecOp) or (
+            plan is not None and op.parent_op() in (plan.product.loop, plan.product.tail)
+        ):
             continue
         if not isinstance(kernel, KernelOp):
             found += _of_mma_op(op)
         elif kernel.threads > 1:
             found += _of_thread_op(kernel, op)
+    return found
+
+
+def _of_product(plan: ProductPlan) -> list[SharedAccess]:
+    """Copies to the stages of a product, and reads of one step."""
+    found: list[SharedAccess] = []
+    for what, addresses, width in plan.shared_accesses():
+        warps = [addresses[at : at + WARP] for at in range(0, len(addresses), WARP)]
+        counts = [count_wavefronts(warp, width) for warp in warps]
+        found.append(SharedAccess(plan.product.loop, what, max(counts, key=lambda one: (one.degree, one.taken))))
     return found
 
 
@@ -160,7 +174,9 @@ def _of_thread_op(kernel: KernelOp, op: SpecOp) -> Iterator[SharedAccess]:
 def _layout(kernel: KernelOp, value: SSAValue) -> Layout:
     assert isinstance(value.type, VectorAttr)
     shape = tuple(dim.value or 0 for dim in value.type.shape)
-    return Layout(shape, kernel.threads, kernel.vector)
+    plan = plan_of(kernel)
+    grid = plan.grid if plan is not None and shape == plan.sizes else None
+    return Layout(shape, kernel.threads, kernel.vector, grid)
 
 
 def _bytes(value: SSAValue) -> int:
@@ -173,6 +189,10 @@ def _elements(layout: Layout, register: int, warp: int) -> list[int | None]:
     for thread in range(warp * WARP, (warp + 1) * WARP):
         if layout.is_repeated:
             found.append(thread % layout.size)
+            continue
+        if layout.grid is not None:
+            row, column = layout.grid.element(thread, register, layout.shape, layout.threads)
+            found.append(row * layout.shape[1] + column)
             continue
         element = thread * layout.vector + layout.start(register)
         found.append(element if element < layout.size else None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tessera.backends.nvptx.product_blocks import product_time
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
@@ -35,8 +36,10 @@ WGMMA_BLOCKS = (
 )
 """Candidates (BM, BN, BK) for WGMMA, whose warpgroups have 64 rows each."""
 PLAIN_BLOCKS = (
-    *((128, 128, 16), (128, 64, 16), (64, 64, 16), (32, 128, 16), (16, 128, 16)),
-    *((64, 1, 128), (32, 1, 256), (1, 64, 128), (1, 32, 256)),
+    *((128, 128, 16), (128, 64, 16), (64, 128, 16), (64, 64, 16), (48, 192, 16), (48, 96, 16), (48, 64, 16)),
+    *((48, 48, 16), (32, 128, 16), (128, 32, 16), (64, 32, 32), (32, 64, 32), (48, 32, 32), (32, 48, 32)),
+    *((32, 32, 32), (64, 16, 32), (16, 64, 32), (32, 16, 64), (16, 32, 64), (16, 16, 64), (32, 8, 64), (8, 32, 64)),
+    *((64, 1, 64), (32, 1, 64), (1, 64, 64), (1, 32, 64)),
 )
 """Candidates for what threads multiply by themselves: large matrices, and matrices by vectors, the best first."""
 MMA_SYNC_BLOCKS = ((128, 128, 64), (256, 128, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64))
@@ -63,10 +66,6 @@ _FP8_RATES = {
     **dict(zip(((64, 256), (128, 64), (64, 128), (64, 64)), (0.72, 0.55, 0.58, 0.36), strict=True)),
 }
 """The same of 8-bit floats, for the blocks that do not spill registers."""
-_PLAIN_RATES = {(128, 128): 0.6, (128, 64): 0.56, (64, 64): 0.46, (32, 128): 0.44, (16, 128): 0.3}
-"""The part of its peak that a multiprocessor reaches on multiply-adds of f32 in such blocks."""
-_PLAIN_STEP = 8
-"""What a step of those takes for loads and barriers, in elements of K."""
 _FEW_OTHERS = 3
 """Other ops that large blocks of threads are compiled with: their text has each as often as a thread has elements."""
 _SPAN = 64
@@ -275,23 +274,23 @@ def _mma_sync_block(candidates: Sequence[Any], context: Mapping[str, Any], machi
 
 def _plain_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
     """The block whose multiply-adds by threads take the least time; one of a single row or column for a vector."""
-    m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
-    dtype, small = context.get("dtype"), next(block for block in candidates if block[:2] == (64, 64))
-    if dtype is None or dtype.name != "f32" or context.get("is_windowed"):
+    size = tuple(_size(context.get(name), typical) for name, typical in _EXTENTS)
+    (m, n, _, batch), dtype = size, context.get("dtype")
+    small = next(block for block in candidates if block[:2] == (64, 64))
+    if dtype is None or dtype.name != "f32":
         return small
+    able = [block for block in candidates if block in PLAIN_BLOCKS and min(block[:2]) > 1] or [small]
     vectors = [block for block in candidates if (m, n)[block[0] != 1] == 1 == min(block[:2])]
     # Stores reach an address along each axis of a tile, so a result has an axis of one element, not none.
-    if vectors and context.get("is_matrix", True):
-        return vectors[0]
-
-    def cost(block: tuple[int, int, int]) -> float:
-        BM, BN, BK = block
-        waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
-        return waves * BM * BN * _round_up(k, BK) * (1 + _PLAIN_STEP / BK) / _PLAIN_RATES[BM, BN]
-
-    most = 64 * 64 if context.get("others", 0) > _FEW_OTHERS else 128 * 128
-    able = [one for one in candidates if one[:2] in _PLAIN_RATES and one[0] * one[1] <= most and one[2] <= _USUAL_K]
-    return min(able, key=cost)
+    is_windowed = bool(context.get("is_windowed"))
+    if vectors and context.get("is_matrix", True) and not is_windowed:
+        return next(
+            (block for block in vectors if 4 * batch * max(m, n) >= 3 * max(block[:2]) * machine.blocks), vectors[-1]
+        )
+    most = 64 * 64 if context.get("others", 0) > _FEW_OTHERS or is_windowed else 128 * 128
+    able = [block for block in able if block[0] * block[1] <= most]
+    transposed = not context.get("is_lhs_m_major"), not context.get("is_rhs_n_major")
+    return min(able, key=lambda block: product_time(block, size[:3], batch, machine.blocks, transposed))
 
 
 def _is_taken(names: Sequence[str], name: str, context: Mapping[str, Any]) -> bool:

@@ -240,7 +240,7 @@ def _load_strided(access: Access, strided: Strided) -> Tile:
             if key not in emitter.memo:
                 read = replace(access, offset=strided.start + number * strided.width)
                 mask = access.mask(here, register, owner=False, windows=windows)
-                parts = _load_vector(read, read.address(here, register), mask, strided.width, is_invariant=True)
+                parts = load_vector(read, read.address(here, register), mask, strided.width, is_invariant=True)
                 emitter.memo[key] = Tile(access.layout, access.dtype, parts)
             found.append(emitter.memo[key].registers[inside])
     return Tile(access.layout, access.dtype, found)
@@ -330,10 +330,10 @@ def _load_group(access: Access, register: int, group: int, is_invariant: bool) -
     here = access.here(register)
     mask = access.mask(here, register, owner=False)
     count = 1 if access.op.pattern == "uniform" else group
-    return _load_vector(access, access.address(here, register), mask, count, is_invariant) * (group // count)
+    return load_vector(access, access.address(here, register), mask, count, is_invariant) * (group // count)
 
 
-def _load_vector(access: Access, address: Value, mask: Value | None, count: int, is_invariant: bool) -> list[Value]:
+def load_vector(access: Access, address: Value, mask: Value | None, count: int, is_invariant: bool) -> list[Value]:
     """So many elements from an address on, in one instruction."""
     f, dtype, element = access.f, access.dtype, access.element
     if mask is not None and is_invariant and (access.emitter.has_rows or access.emitter.is_elementwise):

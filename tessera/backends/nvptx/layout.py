@@ -3,6 +3,9 @@
 Element `e` of a tile, in row-major order, belongs to thread `(e // V) % P` of the P threads of its program: V
 neighbours to a thread, the threads side by side, and so on through the tile. A tile of fewer elements than threads is
 held several times over. Only reductions, broadcasts, transposes and dots move elements between threads.
+
+The accumulator of a matrix product has another layout (`ThreadGrid`), and what is computed of it with it: a thread has
+some rows by some columns, so that what it reads of either operand is multiplied with all that it reads of the other.
 """
 
 from __future__ import annotations
@@ -18,12 +21,52 @@ from tessera.types.frozen import frozen
 
 
 @frozen
+class ThreadGrid:
+    """Threads in rows and columns over a tile: `across` along its columns, `lanes` of a warp along them.
+
+    A thread has `rows` neighbouring rows and `columns` neighbouring columns; those of all threads are side by side,
+    and so on through the tile.
+    """
+
+    across: int
+    lanes: int
+    rows: int
+    columns: int
+
+    def place(self, thread: int) -> tuple[int, int]:
+        """The row and column of a thread that is known."""
+        (warp, lane), warps = divmod(thread, 32), self.across // self.lanes
+        row = warp // warps * (32 // self.lanes) + lane // self.lanes
+        return row, warp % warps * self.lanes + lane % self.lanes
+
+    def element(self, thread: int, register: int, shape: Sequence[int], threads: int) -> tuple[int, int]:
+        """The row and column of what a thread that is known has in a register."""
+        row, column = divmod(register, shape[1] // self.across)
+        far_row, near_row = divmod(row, self.rows)
+        far_column, near_column = divmod(column, self.columns)
+        down, across = self.place(thread)
+        below = threads // self.across * self.rows * far_row + down * self.rows + near_row
+        return below, self.across * self.columns * far_column + across * self.columns + near_column
+
+    def position(self, f: FunctionText, thread: Value) -> tuple[Index, Index]:
+        """The row and column of a thread."""
+        lane, warp = f.urem(thread, 32), f.udiv(thread, 32)
+        warps = self.across // self.lanes
+        row = f.add(f.mul(f.udiv(warp, warps), 32 // self.lanes), f.udiv(lane, self.lanes))
+        return row, f.add(f.mul(f.urem(warp, warps), self.lanes), f.urem(lane, self.lanes))
+
+
+@frozen
 class Layout:
-    """The layout of a shape over `threads` with at most `widest` neighbours to a thread; `shape` is static."""
+    """The layout of a shape over `threads` with at most `widest` neighbours to a thread; `shape` is static.
+
+    With a `grid`, which divides the tile, it is that of an accumulator.
+    """
 
     shape: tuple[int, ...]
     threads: int
     widest: int = 1
+    grid: ThreadGrid | None = None
 
     @property
     def size(self) -> int:
@@ -32,6 +75,8 @@ class Layout:
     @property
     def vector(self) -> int:
         """Neighbours along the last axis that one thread has."""
+        if self.grid is not None:
+            return self.grid.columns
         width = self.widest if self.shape else 1
         while width > 1 and (self.shape[-1] % width or self.size < width * self.threads):
             width //= 2
@@ -124,6 +169,8 @@ class Threads:
     layout: Layout
     base: Index = 0
     """The thread's first element."""
+    at: tuple[Index, Index] = (0, 0)
+    """The row and column of the thread in a grid of them."""
     _parts: list[tuple[Index, int, bool]] = field(default_factory=list[tuple[Index, int, bool]])
 
     def __post_init__(self) -> None:
@@ -135,6 +182,9 @@ class Threads:
             self.base = f.urem(self.thread, size)
         else:
             self.base = f.mul(self.thread, layout.vector)
+        if layout.grid is not None:
+            self.at = layout.grid.position(f, self.thread)
+            return
         quotient, reach = self.base, size if layout.is_repeated else layout.group
         for extent in reversed(layout.shape):
             self._parts.append((quotient, reach, extent % reach == 0))
@@ -148,6 +198,8 @@ class Threads:
     def coordinates(self, register: int) -> list[Index]:
         """The coordinates of the element in a register, one index for each axis."""
         f, layout = self.f, self.layout
+        if layout.grid is not None:
+            return self._coordinates_in_grid(layout.grid, register)
         number, inner = divmod(register, layout.vector)
         fixed = number * layout.group
         found: list[Index] = []
@@ -170,9 +222,22 @@ class Threads:
             fixed //= extent
         return found[::-1]
 
+    def _coordinates_in_grid(self, grid: ThreadGrid, register: int) -> list[Index]:
+        f, across = self.f, grid.across
+        down = self.layout.threads // across
+        numbers = divmod(register, self.layout.shape[1] // across)
+        counts = ((down, grid.rows), (across, grid.columns))
+        found: list[Index] = []
+        for number, own, (threads, count) in zip(numbers, self.at, counts, strict=True):
+            far, near = divmod(number, count)
+            found.append(f.add(f.mul(own, count), far * threads * count + near))
+        return found
+
     def is_there(self, register: int) -> Value | None:
         """Whether the register holds an element at all; None where it always does."""
         layout, f = self.layout, self.f
+        if layout.grid is not None:
+            return None
         start = layout.start(register)
         if layout.is_repeated or start - register % layout.vector + layout.group <= layout.size:
             return None

@@ -245,12 +245,7 @@ def test_our_matrix_kernels_are_clean(name: str) -> None:
     assert max(access.degree for access in accesses) == pairs
 
 
-CONFLICTS = pytest.mark.xfail(strict=True, reason="f32 products read four k of B at a time, four ways into a bank")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[CONFLICTS] if name == "product" else []) for name in PROGRAMS]
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_our_kernels_of_threads_are_clean(name: str) -> None:
     found = [str(access) for target in lowered(name).targets for access in conflicts(target)]
     assert found == []

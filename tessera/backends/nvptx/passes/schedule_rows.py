@@ -6,6 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from tessera.backends.nvptx import row_plan
+from tessera.backends.nvptx.product_plan import STAGES
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import shaped_type
@@ -57,6 +58,8 @@ def _is_global_scratch(op: Operation) -> bool:
 
 def schedule_programs(kernel: KernelOp) -> None:
     """Decide for a kernel whose programs have all of their threads in every iteration."""
+    if STAGES.of(kernel):
+        return  # a product: a block to each program
     row_plan.PROGRAMS.write(kernel, max(1, BLOCK // kernel.threads))
     has_deep_loop = any(isinstance(op, LoopOp) and op.unroll >= DEEP for op in kernel.walk())
     row_plan.FETCHES_LINES.write(kernel, has_deep_loop)
