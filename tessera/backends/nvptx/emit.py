@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, leaf_rows, values
 from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
@@ -138,6 +138,8 @@ class Emitter:
         self._threads: dict[Layout, Threads] = {}
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
         self.is_elementwise = is_elementwise(kernel)
+        self.is_ordered = False
+        """Whether loads stay where they are written."""
         self.has_rows = has_rows(kernel)
 
     def run(self) -> KernelCode:
@@ -243,9 +245,14 @@ class Emitter:
             assert name in _EMITTERS, f"{op.name} has no text"
             _EMITTERS[name](self, op)
 
+    def _is_in_the_way(self, op: Operation) -> bool:
+        """Whether an op has branches or barriers, which the assembler moves no load up over."""
+        if isinstance(op, LoadOp):
+            return is_transposing(op, self.layout(op.result)[0])
+        return emit_values.has_branches(op)
+
     def ops(self, block: Block) -> None:
-        if self.is_elementwise and any(emit_values.has_branches(op) for op in block.ops):
-            # The assembler moves no load up over a branch.
+        if self.is_elementwise and any(self._is_in_the_way(op) for op in block.ops):
             emit_access.load_first(self, block)
         for op in block.ops:
             assert isinstance(op, SpecOp)

@@ -27,7 +27,7 @@ from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.typed_ops import FetchOp, LoadOp, LoopOp, ScratchOp, StoreOp
+from tessera.ir.target.typed_ops import FetchOp, IndexOp, LoadOp, LoopOp, ScratchOp, StoreOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 
@@ -248,13 +248,26 @@ def _load_strided(access: Access, strided: Strided) -> Tile:
 
 def _load_transposed(access: Access, is_invariant: bool) -> Tile:
     """A tile read along its first axis, then exchanged through shared memory with those who have it along the last."""
+    return _exchange_transposed(access, _read_transposed(access, is_invariant))
+
+
+def _read_transposed(access: Access, is_invariant: bool) -> list[list[Value]]:
+    """Groups of neighbours of a tile that is read along its first axis."""
+    assert isinstance(access.op, LoadOp)
+    transposed = transposed_layout(access.op, access.layout)
+    first, last = access.op.axes
+    read = replace(access, layout=transposed, swapped=(last, first))
+    registers = range(0, transposed.registers, transposed.vector)
+    return [_load_group(read, register, transposed.vector, is_invariant) for register in registers]
+
+
+def _exchange_transposed(access: Access, loaded: Sequence[Sequence[Value]]) -> Tile:
+    """What was read along the first axis of a tile, with those who have it along the last."""
     emitter, f, dtype = access.emitter, access.f, access.dtype
     rows, columns = access.layout.shape
     assert isinstance(access.op, LoadOp)
     transposed = transposed_layout(access.op, access.layout)
-    group = transposed.vector
-    first, last = access.op.axes
-    element = values.memory_type(dtype)
+    group, element = transposed.vector, values.memory_type(dtype)
     vector = access.layout.vector
     skew = skew_of(columns, rows, vector, bytes_of(element))
     start = emitter.exchange((columns * rows + -(-columns // vector) * skew) * bytes_of(element))
@@ -263,11 +276,8 @@ def _load_transposed(access: Access, is_invariant: bool) -> Tile:
         free = f.mul(f.udiv(column, vector), skew)
         return f.gep(start, f.add(f.add(f.mul(column, rows), free), row), element)
 
-    read = replace(access, layout=transposed, swapped=(last, first))
-    registers = range(0, transposed.registers, group)
-    loaded = [_load_group(read, register, group, is_invariant) for register in registers]
     emitter.wait()
-    for register, parts in zip(registers, loaded, strict=True):
+    for register, parts in zip(range(0, transposed.registers, group), loaded, strict=True):
         column, row = emitter.at(transposed).coordinates(register)
         whole = values.pack(f, [values.to_memory(f, part, dtype) for part in parts])
         f.store(whole, address(row, column), align=min(group * bytes_of(element), WIDEST))
@@ -287,12 +297,39 @@ def load_early(emitter: Emitter, loop: LoopOp, start: Index) -> None:
 
 
 def load_first(emitter: Emitter, block: Block) -> None:
-    """Loads of a block whose indices are known at its begin, before what is computed of any of them."""
+    """Loads of a block whose indices are known at its begin, before what is computed of any of them.
+
+    What is transposed is exchanged when all is on its way: the assembler moves no load up over a barrier.
+    """
+    waiting: list[tuple[LoadOp, Access, list[list[Value]]]] = []
+    emitter.is_ordered = True
     for op in block.ops:
+        if isinstance(op, IndexOp) and all(value in emitter.indices for value in op.at):
+            emitter.on_index(op)
         if not isinstance(op, LoadOp) or not is_constant(emitter.kernel, op.buffer):
             continue
-        if not any(value not in block.args[:1] and value.owner in (*block.ops, block) for value in op.at):
+        if not all(value in emitter.indices for value in op.at):
+            continue
+        access = _access(emitter, op)
+        if op.buffer in emitter.buffers and _exchanges(access) and _key(access) not in emitter.memo:
+            waiting.append((op, access, _read_transposed(access, is_invariant=True)))
+        else:
             emit_load(emitter, op)
+    emitter.is_ordered = False
+    for op, access, loaded in waiting:
+        key = _key(access)
+        if key not in emitter.memo:
+            emitter.memo[key] = _exchange_transposed(access, loaded)
+        emitter.tiles[op.result] = emitter.memo[key]
+
+
+def _exchanges(access: Access) -> bool:
+    """Whether a load of a whole tile, and no more, is read along its first axis."""
+    op = access.op
+    assert isinstance(op, LoadOp)
+    if access.tiles or access.swizzle or strided_load(op, access.layout) is not None:
+        return False
+    return is_transposing(op, access.layout)
 
 
 def _key(access: Access) -> Any:
@@ -338,7 +375,7 @@ def load_vector(access: Access, address: Value, mask: Value | None, count: int, 
     f, dtype, element = access.f, access.dtype, access.element
     if mask is not None and is_invariant and (access.emitter.has_rows or access.emitter.is_elementwise):
         pad = values.to_memory(f, values.constant(f, dtype, access.op.value("pad")), dtype)
-        loaded = load_where(f, mask, address, values.pack(f, [pad] * count))
+        loaded = load_where(f, mask, address, values.pack(f, [pad] * count), is_ordered=access.emitter.is_ordered)
         return [values.from_memory(f, part, dtype) for part in values.unpack(f, loaded, element, count)]
     if mask is not None:
         # Nothing outside is read: the address of something else is, and what it holds is not used.
@@ -346,7 +383,9 @@ def load_vector(access: Access, address: Value, mask: Value | None, count: int, 
     type_ = values.packed_type(element, count)
     tail = ", !invariant.load !1" if is_invariant else ""
     align = min(count * bytes_of(element), WIDEST)
-    if is_invariant and type_ == PAIR and _is_part_of_line(access):
+    if mask is None and is_invariant and access.emitter.is_ordered:
+        loaded = load_where(f, f.const("i1", True), address, Value(type_, "undef"), is_ordered=True)
+    elif is_invariant and type_ == PAIR and _is_part_of_line(access):
         loaded = _load_with_line(f, address)
     else:
         loaded = f.raw(type_, f"load {type_}, ptr {address.text}, align {align}{tail}")
@@ -357,10 +396,11 @@ def load_vector(access: Access, address: Value, mask: Value | None, count: int, 
     return parts
 
 
-def load_where(f: FunctionText, mask: Value, address: Value, otherwise: Value) -> Value:
+def load_where(f: FunctionText, mask: Value, address: Value, otherwise: Value, *, is_ordered: bool = False) -> Value:
     """What constant memory has at an address, or something else where nothing is to be read: a load under a predicate.
 
     One address and offsets serve all loads of a row so, where the address of something else is a register of its own.
+    One that `is_ordered` stays before the barriers that it is written before, where LLVM would move it to its use.
     """
     size = bytes_of(otherwise.type)
     words = max(1, size // 4)
@@ -376,7 +416,8 @@ def load_where(f: FunctionText, mask: Value, address: Value, otherwise: Value) -
     constraints = ",".join([*[f"={letter}"] * words, "b", "l", *map(str, range(words))])
     type_ = part if words == 1 else f"{{ {', '.join([part] * words)} }}"
     given = ", ".join(map(str, [mask, address, *kept]))
-    found = f.raw(type_, f'call {type_} asm "{text}", "{constraints}"({given})')
+    how = "asm sideeffect" if is_ordered else "asm"
+    found = f.raw(type_, f'call {type_} {how} "{text}", "{constraints}"({given})')
     if words == 1:
         return f.bitcast(f.cast("trunc", found, "i8") if size == 1 else found, otherwise.type)
     whole = Value(f"<{words} x i32>", "poison")
