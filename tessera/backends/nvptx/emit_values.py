@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 Test: TypeAlias = Callable[[FunctionText, Value], Value]
+PLAIN = ("", "nearest_even")
+"""How a cast rounds that is not told otherwise."""
 QUOTIENTS = 4
 """Quotients by one divisor, from which on they are written in two branches."""
 _LEAST, _MOST = 0x21800000, 0x5D800000
@@ -39,6 +41,10 @@ ORDINARY: Mapping[str, tuple[Test, Test]] = {
     "log1p": (math_log.is_inside, math_log.log1p_inside),
 }
 """By name: whether an argument is an ordinary one, and the function of those, which has the same bits."""
+
+
+KEPT = ("neg", "abs", "relu", "max", "min")
+"""Functions that give one of their operands, 0, or such a number with another sign: narrow floats stay such."""
 
 
 def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
@@ -58,9 +64,11 @@ def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
         return
     promise = values.NONPOSITIVE if op in emitter.exp_bounds else ""
     elements = zip(*operands, strict=True)
-    emitter.set_result(
+    made = emitter.set_result(
         op, [values.compute(emitter.f, fn, list(parts), dtype, emitter.exponential, promise) for parts in elements]
     )
+    kinds = {emitter.tiles[value].exact for value in op.operands}
+    made.exact = kinds.pop() if fn in KEPT and len(kinds) == 1 else None
 
 
 def has_branches(op: Operation) -> bool:
@@ -124,25 +132,30 @@ def emit_cast(emitter: Emitter, op: ops.CastOp) -> None:
     _, to = emitter.layout(op.result)
     made = emitter.set_result(
         op,
-        _compute_pairs(emitter, op)
+        (source.wide if to is f32 else None)
+        or _compute_pairs(emitter, op)
         or _compute_short(emitter, op)
         or _compute_bytes(emitter, op)
         or values.cast(emitter.f, registers, source.dtype, to),
     )
     if not op.rounding and source.dtype.is_float and source.dtype.bits < to.bits:
         made.narrow = source.narrow or (source.dtype, registers)
+    if to is f32 and source.dtype in (bf16, f16):
+        made.exact = source.dtype
+    # What is read as f32 again is taken as it was; only a NaN has other bits in between, which none of it keeps.
+    made.wide = registers if to is source.exact and to in (bf16, f16) and op.rounding in PLAIN else None
     if source.transposed is not None and made.narrow is not None and source.transposed.narrow is None:
         made.transposed = source.transposed
 
 
 def _compute_pairs(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
-    """A sum, difference or product of bf16 or f16 that is rounded to that again: one instruction for two of them."""
+    """A function of two bf16 or f16 that is rounded to that again: one instruction for two of them."""
     maker = op.operands[0].owner
     if not emitter.machine.has("sm_90") or not isinstance(maker, ops.ElementwiseOp):
         return None
     parts = [emitter.tiles[value].narrow for value in maker.operands]
-    to, is_plain = emitter.layout(op.result)[1], op.rounding in ("", "nearest_even")
-    is_known = maker.fn in values.PAIRED and to in (bf16, f16) and is_plain
+    to = emitter.layout(op.result)[1]
+    is_known = maker.fn in values.PAIRED and to in (bf16, f16) and op.rounding in PLAIN
     if not is_known or None in parts or any(part[0] is not to or len(part[1]) % 2 for part in parts if part):
         return None
     left, right = (part[1] for part in parts if part)
@@ -157,7 +170,7 @@ def _compute_short(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
     if maker.fn not in SHORT or emitter.layout(op.result)[1] is not bf16:
         return None
     source = emitter.tiles[maker.operands[0]]
-    given, is_plain = source.narrow, op.rounding in ("", "nearest_even") and source.dtype is f32
+    given, is_plain = source.narrow, op.rounding in PLAIN and source.dtype is f32
     if given is None or given[0] is not bf16 or len(given[1]) % 2 or not is_plain:
         return None
     return compute_short(emitter.f, maker.fn, given[1])
@@ -167,7 +180,7 @@ def _compute_bytes(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
     """f32 as floats of 8 bits by the machine's conversion of two at a time; rounded and held to the range in one."""
     to, maker = emitter.layout(op.result)[1], op.operands[0].owner
     source = emitter.tiles[op.operands[0]]
-    is_plain = op.rounding in ("", "nearest_even") and source.dtype is f32 and source.layout.registers % 2 == 0
+    is_plain = op.rounding in PLAIN and source.dtype is f32 and source.layout.registers % 2 == 0
     if to not in values.BYTES or not is_plain or not emitter.machine.has("sm_90"):
         return None
     if isinstance(maker, ops.RoundOp) and to is f8e4m3 and maker.values() == {**_SATURATED, "format": to.name}:

@@ -4,7 +4,7 @@ Element `e` of a tile, in row-major order, belongs to thread `(e // V) % P` of t
 neighbours to a thread, the threads side by side, and so on through the tile. A tile of fewer elements than threads is
 held several times over. Only reductions, broadcasts, transposes and dots move elements between threads.
 
-The accumulator of a matrix product has another layout (`ThreadGrid`), and what is computed of it with it: a thread has
+The accumulator of a matmul has another layout (`ThreadGrid`), and what is computed of it with it: a thread has
 some rows by some columns, so that what it reads of either operand is multiplied with all that it reads of the other.
 """
 
@@ -260,3 +260,7 @@ class Tile:
     narrow: tuple[DType, Sequence[Value]] | None = None
     transposed: Tile | None = None
     """The tile of which this one is the transpose, where its elements have not been moved."""
+    exact: DType | None = None
+    """A narrow float that holds its values, which are f32 here, whether or not they are in registers as such."""
+    wide: Sequence[Value] | None = None
+    """The same values in f32, of a narrow float, where they were computed so and lost nothing."""

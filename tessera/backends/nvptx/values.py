@@ -71,13 +71,13 @@ def cast(f: FunctionText, values: Sequence[Value], source: DType, to: DType) -> 
     if not is_narrow(to):
         return [value if source is to else convert.cast(f, value, source, to) for value in values]
     wide = [convert.before_narrowing(f, value, source, to) for value in values]
-    if to is dt.bf16:
-        return _to_bf16(f, wide)
+    if to in (dt.bf16, dt.f16):
+        return _to_halves(f, wide, to)
     return [convert.narrow(f, value, to) for value in wide]
 
 
-PAIRED = ("add", "sub", "mul")
-"""Functions of two bf16 or f16 that Hopper computes for two pairs at a time, rounded once.
+PAIRED = {"add": "add.rn", "sub": "sub.rn", "mul": "mul.rn", "max": "max.NaN", "min": "min.NaN"}
+"""Functions of two bf16 or f16 that Hopper computes for two pairs at a time, rounded once, by their instructions.
 
 Bits are those of f32 rounded to the narrow float: f32 has at least twice the bits of such and two, so that the double
 rounding is never seen (Figueroa, When is double rounding innocuous?, 1995).
@@ -93,7 +93,7 @@ def compute_pairs(
     found: list[Value] = []
     for at in range(0, len(left), 2):
         words = [join_halves(f, part[at], part[at + 1]) for part in (left, right)]
-        text = f'call i32 asm "{name}.rn.{dtype.name}x2 $0, $1, $2;", "=r,r,r"({words[0]}, {words[1]})'
+        text = f'call i32 asm "{PAIRED[name]}.{dtype.name}x2 $0, $1, $2;", "=r,r,r"({words[0]}, {words[1]})'
         found += split_word(f, f.raw("i32", text))
     return [f.bitcast(value, "half") for value in found] if dtype is dt.f16 else found
 
@@ -130,14 +130,16 @@ def _reduce_in_chains(elements: Sequence[Value], join: Callable[[Value, Value], 
     return chains[0]
 
 
-def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:
-    """Two at a time, to nearest even, as one instruction of the machine does it."""
+def _to_halves(f: FunctionText, values: Sequence[Value], dtype: DType) -> list[Value]:
+    """f32 as bf16 or f16, two at a time, to nearest even, as one instruction of the machine does it."""
+    kind, element = "half" if dtype is dt.f16 else "bfloat", register_type(dtype)
     found: list[Value] = []
     for first, second in zip(values[::2], values[1::2], strict=False):
         pair = f.insert(f.insert(Value("<2 x float>", "poison"), first, 0), second, 1)
-        found += split_word(f, f.bitcast(f.raw("<2 x bfloat>", f"fptrunc {pair} to <2 x bfloat>"), "i32"))
+        word = f.bitcast(f.raw(f"<2 x {kind}>", f"fptrunc {pair} to <2 x {kind}>"), "i32")
+        found += [f.bitcast(part, element) for part in split_word(f, word)]
     if len(values) % 2:
-        found.append(f.bitcast(f.raw("bfloat", f"fptrunc {values[-1]} to bfloat"), "i16"))
+        found.append(f.bitcast(f.raw(kind, f"fptrunc {values[-1]} to {kind}"), element))
     return found
 
 
@@ -192,8 +194,9 @@ def pack(f: FunctionText, values: Sequence[Value]) -> Value:
     size = bytes_of(element)
     if count == 1:
         return values[0]
-    if element == "i16" and count % 2 == 0:
-        words = [join_halves(f, low, high) for low, high in zip(values[::2], values[1::2], strict=True)]
+    if element in ("i16", "half") and count % 2 == 0:
+        halves = [f.bitcast(value, "i16") for value in values]
+        words = [join_halves(f, low, high) for low, high in zip(halves[::2], halves[1::2], strict=True)]
         return words[0] if count == 2 else _vector(f, words)
     whole = _vector(f, values)
     words = count * size // 4
@@ -213,9 +216,9 @@ def unpack(f: FunctionText, whole: Value, element: str, count: int) -> list[Valu
     """The elements of what `pack` made, or was loaded so."""
     if count == 1:
         return [whole]
-    if element == "i16" and count % 2 == 0:
+    if element in ("i16", "half") and count % 2 == 0:
         words = [whole] if count == 2 else [f.extract(whole, at) for at in range(count // 2)]
-        return [part for word in words for part in split_word(f, word)]
+        return [f.bitcast(part, element) for word in words for part in split_word(f, word)]
     vector = f.bitcast(whole, f"<{count} x {element}>")
     return [f.extract(vector, lane) for lane in range(count)]
 

@@ -424,3 +424,38 @@ def test_floats_of_8_bits_are_converted_two_at_a_time(name: str) -> None:
     assert "rcp.approx" in ptx
     older = ptx_of(lowered(quantized, *arrays, machine="sm_80"), "sm_80")
     assert "satfinite" not in older
+
+
+def test_what_loses_nothing_is_not_rounded_in_between() -> None:
+    """A sign, a 0 or the larger of two narrow floats is one: it is rounded once, where it is stored or added."""
+
+    def chain(x: Any, y: Any) -> Any:
+        return ts.ops.sin(ts.ops.relu(ts.ops.abs(-x))) + y
+
+    for dtype, name in ((BF16, "bf16"), (np.float16, "f16")):
+        ptx = ptx_of(lowered(chain, *[np.zeros((64, 4096), dtype)] * 2))
+        kernel = ptx.rpartition(".visible .entry")[2].partition("\n}")[0]
+        assert len(re.findall(rf"cvt\.rn\.{name}x2\.f32", kernel)) == 4
+        larger = ptx_of(lowered(ts.ops.maximum, *[np.zeros((64, 4096), dtype)] * 2))
+        assert f"max.NaN.{name}x2" in larger
+        assert not re.search(r"cvt\.(rn\.|f32)", larger)
+
+
+def test_loads_are_on_their_way_before_what_is_transposed_is_exchanged() -> None:
+    def joined(x: Any, y: Any, z: Any) -> Any:
+        return ts.ops.transpose(x) * y + ts.ops.transpose(z)
+
+    arrays = [np.zeros(shape, np.float32) for shape in ((256, 512), (512, 256), (256, 512))]
+    ptx = ptx_of(lowered(joined, *arrays))
+    assert ptx.rindex("ld.global") < ptx.index("barrier" if "barrier" in ptx else "bar.sync")
+
+
+def test_elements_beside_a_short_dim_are_read_in_lines() -> None:
+    """Of [8, 64, 512, 2], transposed to [8, 2, 512, 64], a warp reads along 512, whose elements are two apart."""
+
+    def reversed_axes(x: Any) -> Any:
+        return ts.ops.transpose(x, (0, 3, 2, 1))
+
+    ptx = ptx_of(lowered(reversed_axes, np.zeros((8, 64, 512, 2), np.float16)))
+    assert "ld.shared" in ptx
+    assert "ld.global" in ptx
