@@ -48,3 +48,19 @@ def test_rows_runs_and_symbolic_sizes_have_one_set_of_bits(shape: tuple[int, int
     assert np.asarray(free(x, w).cpu()).tobytes() == found.tobytes()
     if dtype is np.float32:
         assert np.asarray(layer(a, b)).tobytes() == found.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(16896, 4096, 128), (16800, 3100, 120), (8448, 4100, 250), (8448, 4096, 512)]
+)
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16], ids=["bf16", "f16"])
+def test_segments_that_one_kernel_joins_have_the_bits_of_partial_results(m: int, k: int, n: int, dtype: Any) -> None:
+    """Two, three and four of them, whole and not: results that fill the machine, and some of their rows alone."""
+    a, b = _operands((m, k, n), dtype)
+    layer: Any = ts.jit(_layer)
+    x, w = ts.cuda.array(a), ts.cuda.array(b)
+    assert len(layer.explain(x, w).report["kernels"]) == 1
+    found = np.asarray(layer(x, w).cpu())
+    few = ts.cuda.array(a[-300:].copy())
+    assert len(layer.explain(few, w).report["kernels"]) == 2
+    assert np.asarray(layer(few, w).cpu()).tobytes() == found[-300:].tobytes()
