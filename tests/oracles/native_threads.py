@@ -1,0 +1,190 @@
+"""Pointwise kernels of a GPU run on this CPU: a thread for each thread of a block, and barriers that wait for all.
+
+The LLVM text of a kernel becomes code of this machine, with stand-ins for the few instructions of a GPU that such
+kernels have: where a thread is, barriers, loads under predicates, and functions of two narrow floats at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tessera.backends.nvptx.compile import NvptxCode
+from tessera.backends.nvptx.text import KernelCode
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+
+llvm: Any = import_module("llvmlite.binding")  # which has no types of its own
+Array = np.ndarray[Any, Any]
+
+_HALVES = {"f16": "half", "bf16": "bfloat"}
+_LOAD = re.compile(
+    r'call (\{[^}]*\}|i\d+) asm (?:sideeffect )?"@\$\d+ ld\.global\.nc\.(?:v(\d)\.)?b(\d+) [^"]*", "[^"]*"\('
+)
+_PAIR = re.compile(r'call i32 asm "(add|sub|mul|max|min)\.(?:rn|NaN)\.(b?f16)x2 [^"]*", "[^"]*"\(')
+_ROUNDED = r"""
+define internal <2 x bfloat> @to_bfloat(<2 x float> %x) {
+  %w = bitcast <2 x float> %x to <2 x i32>
+  %s = lshr <2 x i32> %w, splat (i32 16)
+  %o = and <2 x i32> %s, splat (i32 1)
+  %a = add <2 x i32> %w, splat (i32 32767)
+  %b = add <2 x i32> %a, %o
+  %c = lshr <2 x i32> %b, splat (i32 16)
+  %n = fcmp uno <2 x float> %x, %x
+  %d = select <2 x i1> %n, <2 x i32> splat (i32 32767), <2 x i32> %c
+  %e = trunc <2 x i32> %d to <2 x i16>
+  %f = bitcast <2 x i16> %e to <2 x bfloat>
+  ret <2 x bfloat> %f
+}
+define internal <2 x float> @from_bfloat(<2 x bfloat> %x) {
+  %a = bitcast <2 x bfloat> %x to <2 x i16>
+  %b = zext <2 x i16> %a to <2 x i32>
+  %c = shl <2 x i32> %b, splat (i32 16)
+  %d = bitcast <2 x i32> %c to <2 x float>
+  ret <2 x float> %d
+}
+define internal float @reciprocal(float %x) {
+  %r = fdiv float 1.0, %x
+  ret float %r
+}
+declare <2 x float> @llvm.maximum.v2f32(<2 x float>, <2 x float>)
+declare <2 x float> @llvm.minimum.v2f32(<2 x float>, <2 x float>)
+"""
+_REPLACED = (
+    (r"(%[\w.]+) = call i32 @llvm.nvvm.read.ptx.sreg.tid.x\(\)", r"\1 = load i32, ptr %.scratch"),
+    (
+        r"(%[\w.]+) = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x\(\)",
+        r"\1.at = getelementptr i32, ptr %.scratch, i64 1\n  \1 = load i32, ptr \1.at",
+    ),
+    (r"@llvm.nvvm.barrier.cta.sync.aligned.all\(", "@host_barrier("),
+    (r"declare float @llvm.nvvm.rcp.approx.ftz.f\(float\)\n", ""),
+    (r"@llvm.nvvm.rcp.approx.ftz.f\(", "@reciprocal("),
+    (r"ptx_kernel ", ""),
+    (r"= external addrspace\(3\) global \[0 x i8\]", "= internal global [262144 x i8] zeroinitializer"),
+    (r"addrspacecast \(ptr addrspace\(\d\) (@\w+) to ptr\)", r"\1"),
+    (r"addrspace\(1\) ", ""),
+    (r"(attributes #\d+) = .*", r"\1 = { nounwind }"),
+    (r"fptrunc (<2 x float> %[\w.]+) to <2 x bfloat>", r"call <2 x bfloat> @to_bfloat(\1)"),
+    (r"fpext (<2 x bfloat> %[\w.]+) to <2 x float>", r"call <2 x float> @from_bfloat(\1)"),
+)  # fmt: skip
+
+
+def _load_text(name: str, type_: str, words: int, bits: int) -> str:
+    """A function that loads under a predicate."""
+    part, memory = "i16" if bits < 32 else "i32", f"i{bits}"
+    given = ", ".join(f"{part} %k{at}" for at in range(words))
+    lines = [f"define internal {type_} @{name}(i1 %m, ptr %p, {given}) {{", "  br i1 %m, label %yes, label %no", "yes:"]
+    for at in range(words):
+        lines += [
+            f"  %a{at} = getelementptr {memory}, ptr %p, i64 {at}",
+            f"  %l{at} = load {memory}, ptr %a{at}, align 1",
+        ]
+        lines.append(f"  %v{at} = {f'zext i8 %l{at} to i16' if bits == 8 else f'or {memory} %l{at}, 0'}")
+    for label, letter in (("", "v"), ("no:", "k")):
+        lines += [label] if label else []
+        last = f"%{letter}0"
+        for at in range(words) if words > 1 else ():
+            before, last = "poison" if not at else last, f"%{letter}s{at}"
+            lines.append(f"  {last} = insertvalue {type_} {before}, i32 %{letter}{at}, {at}")
+        lines.append(f"  ret {type_} {last}")
+    return "\n".join([*lines, "}"])
+
+
+def _pair_text(name: str, function: str, dtype: str) -> str:
+    """A function of two pairs of narrow floats, computed in f32."""
+    kind, wide = f"<2 x {_HALVES[dtype]}>", "<2 x float>"
+    computed = f"f{function} {wide} %u, %v"
+    if function in ("max", "min"):
+        computed = f"call {wide} @llvm.{function}imum.v2f32({wide} %u, {wide} %v)"
+    return f"""define internal i32 @{name}(i32 %a, i32 %b) {{
+  %x = bitcast i32 %a to {kind}
+  %y = bitcast i32 %b to {kind}
+  %u = fpext {kind} %x to {wide}
+  %v = fpext {kind} %y to {wide}
+  %r = {computed}
+  %s = fptrunc {wide} %r to {kind}
+  %o = bitcast {kind} %s to i32
+  ret i32 %o
+}}"""
+
+
+def host_text(text: str) -> str:
+    """The text of a kernel as this machine compiles it."""
+    made: dict[str, str] = {}
+
+    def load(found: re.Match[str]) -> str:
+        type_, words, bits = found[1], int(found[2] or 1), int(found[3])
+        name = f"load_{words}_{bits}"
+        made[name] = _load_text(name, type_, words, bits)
+        return f"call {type_} @{name}("
+
+    def pair(found: re.Match[str]) -> str:
+        name = f"{found[1]}_{found[2]}"
+        made[name] = _pair_text(name, found[1], found[2])
+        return f"call i32 @{name}("
+
+    text = _PAIR.sub(pair, _LOAD.sub(load, text))
+    text = "\n".join([text, *made.values()])
+    for pattern, replacement in _REPLACED:
+        text = re.sub(pattern, replacement, text)
+    assert "asm" not in text, "an instruction without a stand-in"
+    return text + _ROUNDED
+
+
+def run_kernel(code: KernelCode, arrays: Sequence[Array], blocks: Sequence[int]) -> None:
+    """Some blocks of a kernel, one after the other, over the memory of arrays."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    barrier = threading.Barrier(code.threads)
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int32)
+    def wait(_: int) -> None:
+        barrier.wait(60)
+
+    llvm.add_symbol("host_barrier", ctypes.cast(wait, ctypes.c_void_p).value)
+    module = llvm.parse_assembly(host_text(code.text))
+    features = llvm.get_host_cpu_features().flatten()
+    machine = llvm.Target.from_default_triple().create_target_machine(llvm.get_host_cpu_name(), features, opt=1)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arrays) + 1))(engine.get_function_address(code.name))
+    pointers = [array.ctypes.data for array in arrays]
+    for block in blocks:
+        places = [(ctypes.c_int32 * 2)(number, block) for number in range(code.threads)]
+        threads = [threading.Thread(target=kernel, args=[*pointers, ctypes.addressof(one)]) for one in places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def run(function: Callable[..., Any], arrays: Sequence[Array], most: int = 6) -> tuple[Array, Array]:
+    """What some blocks of a function's one kernel store, and what a CPU gives, as bits; NaN are all alike.
+
+    Elements that no block stored are left out.
+    """
+    tape = ts.jit(function).trace(*arrays).tape
+    parts = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).code
+    assert isinstance(parts, NvptxCode)
+    (code,) = parts.codes
+    expected = np.asarray(ts.jit(function)(*arrays))
+    bits = np.dtype(f"u{expected.dtype.itemsize}")
+    poison = np.iinfo(bits).max // 5
+    out = np.full(expected.shape, poison, bits)
+    total = -(-(code.grid.value or 0) // code.programs)
+    chosen = sorted({0, total - 1, *np.random.default_rng(0).integers(0, total, most).tolist()})
+    run_kernel(code, [*(np.ascontiguousarray(array) for array in arrays), out], chosen)
+    is_stored = out.ravel() != poison
+    assert is_stored.any(), "nothing is stored"
+    found = [part.view(expected.dtype).ravel()[is_stored] for part in (out, expected)]
+    nan = np.isnan(found[1].astype(np.float64))
+    assert (np.isnan(found[0].astype(np.float64)) == nan).all()
+    stored, wanted = (part[~nan].view(bits) for part in found)
+    return stored, wanted
