@@ -1,4 +1,4 @@
-"""The LLVM text of a product of threads, run on the CPU thread by thread: what a GPU would store, without one.
+"""The LLVM text of a matmul of threads, run on the CPU thread by thread: what a GPU would store, without one.
 
 Text becomes Python, a function for each kernel, which stops at barriers. Memory that is nobody's, or that no copy has
 reached yet, is an error. Copies (`cp.async`) arrive when they are waited for and no sooner, so that a wait too few

@@ -16,8 +16,8 @@ from xdsl.ir import OpResult, SSAValue
 
 from tessera.backends.nvptx.access_groups import WIDEST, group_of, is_transposing, transposed_layout
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
+from tessera.backends.nvptx.matmul_plan import MatmulPlan, plan_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
-from tessera.backends.nvptx.product_plan import ProductPlan, plan_of
 from tessera.backends.nvptx.register_estimate import Resources, resources_of
 from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_ROWS
 from tessera.backends.nvptx.text import KernelCode
@@ -128,11 +128,9 @@ class SharedAccess:
 def shared_accesses(kernel: SpecOp) -> list[SharedAccess]:
     """Every access of shared memory of a kernel whose lanes are known."""
     plan = plan_of(kernel) if isinstance(kernel, KernelOp) else None
-    found = [] if plan is None else _of_product(plan)
+    found = [] if plan is None else _of_matmul(plan)
     for op in kernel.walk():
-        if not isinstance(op, SpecOp) or (
-            plan is not None and op.parent_op() in (plan.product.loop, plan.product.tail)
-        ):
+        if not isinstance(op, SpecOp) or (plan is not None and op.parent_op() in (plan.matmul.loop, plan.matmul.tail)):
             continue
         if not isinstance(kernel, KernelOp):
             found += _of_mma_op(op)
@@ -141,13 +139,13 @@ def shared_accesses(kernel: SpecOp) -> list[SharedAccess]:
     return found
 
 
-def _of_product(plan: ProductPlan) -> list[SharedAccess]:
-    """Copies to the stages of a product, and reads of one step."""
+def _of_matmul(plan: MatmulPlan) -> list[SharedAccess]:
+    """Copies to the stages of a matmul, and reads of one step."""
     found: list[SharedAccess] = []
     for what, addresses, width in plan.shared_accesses():
         warps = [addresses[at : at + WARP] for at in range(0, len(addresses), WARP)]
         counts = [count_wavefronts(warp, width) for warp in warps]
-        found.append(SharedAccess(plan.product.loop, what, max(counts, key=lambda one: (one.degree, one.taken))))
+        found.append(SharedAccess(plan.matmul.loop, what, max(counts, key=lambda one: (one.degree, one.taken))))
     return found
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.backends.nvptx.product_blocks import product_time
+from tessera.backends.nvptx.matmul_blocks import matmul_time
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
@@ -290,7 +290,7 @@ def _plain_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     most = 64 * 64 if context.get("others", 0) > _FEW_OTHERS or is_windowed else 128 * 128
     able = [block for block in able if block[0] * block[1] <= most]
     transposed = not context.get("is_lhs_m_major"), not context.get("is_rhs_n_major")
-    return min(able, key=lambda block: product_time(block, size[:3], batch, machine.blocks, transposed))
+    return min(able, key=lambda block: matmul_time(block, size[:3], batch, machine.blocks, transposed))
 
 
 def _is_taken(names: Sequence[str], name: str, context: Mapping[str, Any]) -> bool:

@@ -15,11 +15,11 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, leaf_rows, values
 from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
 from tessera.backends.nvptx.approximate_functions import find_exp_bounds
-from tessera.backends.nvptx.emit_products import ProductWriter
+from tessera.backends.nvptx.emit_matmul import MatmulWriter
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
 from tessera.backends.nvptx.passes.choose_vectors import is_elementwise
-from tessera.backends.nvptx.product_plan import plan_of
+from tessera.backends.nvptx.matmul_plan import plan_of
 from tessera.backends.nvptx.row_plan import (
     BLOCKS,
     FETCHES_LINES,
@@ -101,7 +101,7 @@ class Emitter:
         self.name = kernel.symbol if table is None else many_symbol(kernel.symbol)
         self.threads, self.warps_per_row, self.programs = kernel.threads, kernel.warps_per_row, PROGRAMS.of(kernel)
         self.divided: LeafRows | None = None
-        self.product = plan_of(kernel)
+        self.matmul = plan_of(kernel)
         self.leaf_bytes = 0
         """Shared memory that the warps of a row exchange leaves by."""
         self.module = DeviceModule(machine)
@@ -323,8 +323,8 @@ class Emitter:
         return {**self.env, **{name: self.indices[value] for name, value in zip(names, found, strict=True)}}
 
     def on_loop(self, op: LoopOp) -> None:
-        if self.product is not None:
-            ProductWriter(self, self.product).write()
+        if self.matmul is not None:
+            MatmulWriter(self, self.matmul).write()
             return
         f, step, unroll = self.f, op.step, op.unroll
         low, high = self.indices[op.low], self.indices[op.high]
@@ -360,7 +360,7 @@ class Emitter:
         self.bind(op.results, f.loop(begin, whole, step, iterate, carried))
 
     def on_tail(self, op: TailOp) -> None:
-        if self.product is not None:
+        if self.matmul is not None:
             return  # written with its loop
         if self.divided is not None:
             self.divided.tail(op, lambda: self._tail(op))
@@ -416,8 +416,8 @@ class Emitter:
 
     def layout(self, value: SSAValue) -> tuple[Layout, Any]:
         assert isinstance(value.type, VectorAttr)
-        has_grid = self.product is not None and value.type.sizes == self.product.sizes
-        grid = self.product.grid if has_grid and self.product is not None else None
+        has_grid = self.matmul is not None and value.type.sizes == self.matmul.sizes
+        grid = self.matmul.grid if has_grid and self.matmul is not None else None
         return Layout(value.type.sizes, self.threads, self.kernel.vector, grid), value.type.dtype
 
     def at(self, layout: Layout) -> Threads:

@@ -17,7 +17,7 @@ from tessera.backends.nvptx.passes.pipeline_copies import PipelineCopies
 from tessera.backends.nvptx.passes.place_barriers import PlaceBarriers
 from tessera.backends.nvptx.passes.place_scratch import PlaceScratch
 from tessera.backends.nvptx.passes.place_shared import PlaceShared
-from tessera.backends.nvptx.passes.plan_products import PlanProducts
+from tessera.backends.nvptx.passes.plan_matmuls import PlanMatmuls
 from tessera.backends.nvptx.passes.plan_rows import PlanRows
 from tessera.backends.nvptx.passes.plan_threads import PlanThreads
 from tessera.backends.nvptx.passes.prune_fallbacks import PruneFallbacks
@@ -119,7 +119,7 @@ def thread_target_passes(machine: Machine) -> list[Pass]:
     """What is decided on Target IR for kernels of plain threads, where offsets and guards of accesses are known."""
     return [
         # First: how many neighbours a thread has depends on how many threads there are.
-        PlanProducts(machine.cpu),
+        PlanMatmuls(machine.cpu),
         ChooseVectors(),
         ScheduleRows(machine.cpu),
     ]

@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from tessera.backends.nvptx import row_plan
-from tessera.backends.nvptx.product_plan import STAGES
+from tessera.backends.nvptx.matmul_plan import STAGES
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import shaped_type

@@ -1,7 +1,8 @@
-"""Products of f32 that threads multiply: how they are planned, and what their text computes, thread by thread."""
+"""Matmuls of f32 that threads compute: how they are planned, and what their text computes, thread by thread."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 import tessera as ts
 from tessera.backends.nvptx.bank_lint import conflicts
 from tessera.backends.nvptx.block_model import PLAIN_BLOCKS
-from tessera.backends.nvptx.product_blocks import divide_block, lanes_across, product_time
-from tessera.backends.nvptx.product_plan import ACROSS, STAGES, plan_of
+from tessera.backends.nvptx.matmul_blocks import divide_block, lanes_across, matmul_time
+from tessera.backends.nvptx.matmul_plan import ACROSS, STAGES, plan_of
 from tessera.backends.nvptx.text import KernelCode
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
@@ -27,6 +28,14 @@ def product(form: str, x: Any, w: Any) -> Any:
     return (x.T if form[0] == "t" else x) @ (w.T if form[1] == "t" else w)
 
 
+def convolve(x: Any, w: Any) -> Any:
+    return ts.ops.conv2d(x, w, padding=1)
+
+
+def attend(x: Any, w: Any) -> Any:
+    return ts.ops.attention(x, w, w)
+
+
 def operands(form: str, m: int, n: int, k: int) -> list[Any]:
     """Small integers, whose sums are exact in any order."""
     rng = np.random.default_rng(m + n + k)
@@ -34,13 +43,14 @@ def operands(form: str, m: int, n: int, k: int) -> list[Any]:
     return [rng.integers(-8, 8, shape).astype(np.float32) for shape in shapes]
 
 
-def kernels(function: Any, arrays: list[Any], architecture: str = "sm_90a", **overrides: Any) -> Any:
-    tape = ts.jit(function).trace(*arrays).tape
-    return parts_of(lower(tape, Options.of(backend="cuda", features=(architecture,), overrides=overrides)))
+def kernels(function: Any, arrays: list[Any], **overrides: Any) -> Any:
+    jitted: Any = ts.jit(function)
+    tape = jitted.trace(*arrays).tape
+    return parts_of(lower(tape, Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)))
 
 
 def planned(form: str, size: tuple[int, int, int], block: tuple[int, int, int]) -> tuple[KernelOp, KernelCode]:
-    parts = kernels(lambda x, w: product(form, x, w), operands(form, *size), **{"contraction.block": block})
+    parts = kernels(partial(product, form), operands(form, *size), **{"contraction.block": block})
     target = parts.targets[0]
     assert isinstance(target, KernelOp)
     return target, parts.codes[0]
@@ -73,19 +83,19 @@ SIZES = [
 def test_text_computes_the_product(form: str, size: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     arrays = operands(form, *size)
     expected = product(form, *arrays)
-    found = run(lambda x, w: product(form, x, w), arrays, expected, **{"contraction.block": block})
+    found = run(partial(product, form), arrays, expected, **{"contraction.block": block})
     np.testing.assert_array_equal(found, expected)
 
 
 def test_large_blocks_go_through_registers() -> None:
     arrays = operands("nt", 65, 40, 33)
     expected = product("nt", *arrays)
-    found = run(lambda x, w: product("nt", x, w), arrays, expected, **{"contraction.block": (64, 128, 16)})
+    found = run(partial(product, "nt"), arrays, expected, **{"contraction.block": (64, 128, 16)})
     np.testing.assert_array_equal(found, expected)
     target, _ = planned("nt", (65, 40, 33), (64, 128, 16))
     plan = plan_of(target)
     assert plan is not None
-    assert all(map(plan.is_held, plan.product.operands))
+    assert all(map(plan.is_held, plan.matmul.operands))
     assert plan.staged == 16 * (64 + 128) // 64
 
 
@@ -103,8 +113,8 @@ def test_epilogues_have_the_accumulator_as_threads_hold_it() -> None:
 def test_windows_read_zeros_outside() -> None:
     rng = np.random.default_rng(0)
     x, w = (rng.integers(-4, 4, shape).astype(np.float32) for shape in ((2, 4, 8, 8), (8, 4, 3, 3)))
-    parts = kernels(lambda x, w: ts.ops.conv2d(x, w, padding=1), [x, w])
-    expected = np.asarray(ts.jit(lambda x, w: ts.ops.conv2d(x, w, padding=1))(x, w))
+    parts = kernels(convolve, [x, w])
+    expected = np.asarray(ts.jit(convolve)(x, w))
     found = np.full(expected.shape, np.nan, np.float32)
     run_kernel(parts.codes[0], [w, x, found])
     np.testing.assert_array_equal(found, expected)
@@ -113,7 +123,7 @@ def test_windows_read_zeros_outside() -> None:
 def test_the_last_segment_ends_where_k_does() -> None:
     """2300 of K are segments of 1280 and 1020: partial results, of which the second has fewer steps."""
     arrays = operands("nn", 9, 10, 2300)
-    parts = kernels(lambda x, w: x @ w, arrays)
+    parts = kernels(partial(product, "nn"), arrays)
     assert "smin" in parts.codes[0].text
     found = np.full((2, 9, 10), np.nan, np.float32)
     run_kernel(parts.codes[0], [*arrays, found])
@@ -143,7 +153,7 @@ def test_text_copies_ahead_and_has_code() -> None:
     target, code = planned("tn", (256, 256, 256), (128, 128, 16))
     assert (target.threads, ACROSS.of(target), STAGES.of(target)) == (128, 8, 8)
     assert "cp.async.cg.shared.global" in code.text
-    parts = kernels(lambda x, w: x.T @ w, operands("tn", 256, 256, 256))
+    parts = kernels(partial(product, "tn"), operands("tn", 256, 256, 256))
     assert b".entry" in compile_text(code.text, parts.backend.code_target)
 
 
@@ -151,20 +161,20 @@ def test_text_copies_ahead_and_has_code() -> None:
 def test_other_dots_are_left_alone(name: str) -> None:
     x, w = operands("nn", 64, 64, 64)
     if name == "f64":
-        parts = kernels(lambda x, w: x @ w, [x.astype(np.float64), w.astype(np.float64)])
+        parts = kernels(partial(product, "nn"), [x.astype(np.float64), w.astype(np.float64)])
     elif name == "computed":
-        parts = kernels(lambda x, w: ts.ops.attention(x, w, w), [one.reshape(1, 1, 64, 64) for one in (x, w)])
+        parts = kernels(attend, [one.reshape(1, 1, 64, 64) for one in (x, w)])
     else:
-        parts = kernels(lambda x, w: x @ w, [x.astype(np.int32), w.astype(np.int32)])
+        parts = kernels(partial(product, "nn"), [x.astype(np.int32), w.astype(np.int32)])
     assert not any(STAGES.of(target) for target in parts.targets)
 
 
 def test_the_model_prefers_more_blocks_where_there_are_few() -> None:
     apart = (False, False)
-    assert product_time((128, 128, 16), (2048, 2048, 2048), 1, 132, apart) < product_time(
+    assert matmul_time((128, 128, 16), (2048, 2048, 2048), 1, 132, apart) < matmul_time(
         (64, 64, 16), (2048, 2048, 2048), 1, 132, apart
     )
-    assert product_time((32, 32, 32), (256, 256, 1024), 1, 132, apart) < product_time(
+    assert matmul_time((32, 32, 32), (256, 256, 1024), 1, 132, apart) < matmul_time(
         (128, 128, 16), (256, 256, 1024), 1, 132, apart
     )
-    assert product_time((24, 100, 16), (256, 256, 1024), 1, 132, apart) == float("inf")
+    assert matmul_time((24, 100, 16), (256, 256, 1024), 1, 132, apart) == float("inf")

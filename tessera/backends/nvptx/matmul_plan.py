@@ -1,4 +1,4 @@
-"""Matrix products by multiply-adds of threads: which loops are products, and how threads divide what these multiply.
+"""Matmuls by multiply-adds of threads: which loops are such, and how threads divide what these multiply.
 
 A product is a loop that does nothing but load a tile of each operand and add their dot to an accumulator. Its tiles are
 copied to shared memory some steps ahead. A thread has some rows by some columns of the accumulator and reads what it
@@ -15,7 +15,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.access_groups import WIDEST, has_index_tiles, run_of
 from tessera.backends.nvptx.layout import ThreadGrid
-from tessera.backends.nvptx.product_blocks import FEW, PIECE, is_read_by_k, lanes_across
+from tessera.backends.nvptx.matmul_blocks import FEW, PIECE, is_read_by_k, lanes_across
 from tessera.backends.nvptx.row_plan import Decision, is_constant, programs_in
 from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.op import SpecOp
@@ -25,9 +25,9 @@ from tessera.types.frozen import frozen
 
 # Of a `ttarget.kernel`.
 STAGES = Decision("nvptx.stages", 0)
-"""Steps of a product that shared memory holds at a time; 0 where a kernel is no product."""
+"""Steps of a matmul that shared memory holds at a time; 0 where a kernel is no matmul."""
 ACROSS = Decision("nvptx.across", 0)
-"""Threads of a product along the columns of its result."""
+"""Threads of a matmul along the columns of its result."""
 
 LANES_OF_K = 8
 """Elements along K that lanes side by side copy of an operand which is transposed on the way: a sector of memory."""
@@ -41,12 +41,12 @@ _ALLOWED = frozenset(
     )
     for name in names
 )
-"""Ops of a kernel around a product: none moves elements of its result between threads."""
+"""Ops of a kernel around a matmul: none moves elements of its result between threads."""
 
 
 @frozen
 class Operand:
-    """An operand of a product: how it is loaded, in whole steps and in the last, and which axis of that is K."""
+    """An operand of a matmul: how it is loaded, in whole steps and in the last, and which axis of that is K."""
 
     load: LoadOp
     last: LoadOp | None
@@ -74,7 +74,7 @@ class Operand:
 
 
 @frozen
-class Product:
+class Matmul:
     """A loop that adds up dots of two operands; `tail` is its last step, where that has less of K."""
 
     loop: LoopOp
@@ -164,17 +164,17 @@ def _share_tile(shape: tuple[int, int], threads: int, width: int, along: int = 0
 
 
 @frozen
-class ProductPlan:
-    """How threads divide a product: `rows` x `columns` of the result to each of `across` by `down` threads."""
+class MatmulPlan:
+    """How threads divide a matmul: `rows` x `columns` of the result to each of `across` by `down` threads."""
 
-    product: Product
+    matmul: Matmul
     threads: int
     across: int
 
     @property
     def sizes(self) -> tuple[int, int]:
         """Rows and columns of a block of the result."""
-        return self.product.lhs.extent, self.product.rhs.extent
+        return self.matmul.lhs.extent, self.matmul.rhs.extent
 
     @property
     def down(self) -> int:
@@ -182,11 +182,11 @@ class ProductPlan:
 
     @property
     def rows(self) -> int:
-        return self.product.lhs.extent // self.down
+        return self.matmul.lhs.extent // self.down
 
     @property
     def columns(self) -> int:
-        return self.product.rhs.extent // self.across
+        return self.matmul.rhs.extent // self.across
 
     def panel(self, operand: Operand) -> Panel:
         """Where an operand is in shared memory."""
@@ -198,7 +198,7 @@ class ProductPlan:
     @property
     def grid(self) -> ThreadGrid:
         """Where threads are over the result: as many neighbours to each as it reads of an operand in one piece."""
-        counts = zip(self.product.operands, (self.rows, self.columns), strict=True)
+        counts = zip(self.matmul.operands, (self.rows, self.columns), strict=True)
         near = [1 if self.panel(operand).is_by_k else gcd(count, PIECE) for operand, count in counts]
         return ThreadGrid(self.across, lanes_across(self.across, self.down), *near)
 
@@ -220,49 +220,49 @@ class ProductPlan:
         All other accesses of a step are so many bytes further on, for all threads alike.
         """
         near = (self.grid.rows, self.grid.columns)
-        for side, (operand, name) in enumerate(zip(self.product.operands, "AB", strict=True)):
+        for number, (operand, name) in enumerate(zip(self.matmul.operands, "AB", strict=True)):
             panel, share = self.panel(operand), self.share(operand)
             by_extent, by_k = panel.steps
             by_row, by_column = (by_extent, by_k) if operand.k_axis == 1 else (by_k, by_extent)
-            numbers = [divmod(thread, share.along) for thread in range(share.active)]
-            written = [4 * (row * by_row + column * share.width * by_column) for row, column in numbers]
+            cells = [divmod(thread, share.along) for thread in range(share.active)]
+            written = [4 * (row * by_row + column * share.width * by_column) for row, column in cells]
             yield f"copy of the {name} operand", written, 4 if panel.is_transposed else 4 * share.width
-            own = [self.grid.place(thread)[side] for thread in range(self.threads)]
-            width = self.piece if panel.is_by_k else near[side]
-            yield f"read of the {name} operand", [4 * near[side] * by_extent * at for at in own], 4 * width
+            own = [self.grid.place(thread)[number] for thread in range(self.threads)]
+            width = self.piece if panel.is_by_k else near[number]
+            yield f"read of the {name} operand", [4 * near[number] * by_extent * at for at in own], 4 * width
 
     @property
     def piece(self) -> int:
         """Elements of K that are multiplied before others are read: few where those of many rows are neighbours."""
-        counts = zip(self.product.operands, (self.rows, self.columns), strict=True)
+        counts = zip(self.matmul.operands, (self.rows, self.columns), strict=True)
         return PIECE // 2 if any(self.panel(operand).is_by_k and own > FEW for operand, own in counts) else PIECE
 
     @property
     def staged(self) -> int:
         """Elements of a step that a thread holds between memory and shared memory."""
-        moved = [self.share(operand) for operand in self.product.operands if self.is_held(operand)]
+        moved = [self.share(operand) for operand in self.matmul.operands if self.is_held(operand)]
         return sum(share.width * len(share.parts) for share in moved)
 
     @property
     def stage_bytes(self) -> int:
         """Bytes of shared memory of a step."""
-        return 4 * sum(self.panel(operand).elements for operand in self.product.operands)
+        return 4 * sum(self.panel(operand).elements for operand in self.matmul.operands)
 
 
-def plan_of(kernel: KernelOp) -> ProductPlan | None:
-    """The plan of a kernel that was found to be a product; None where it is none."""
+def plan_of(kernel: KernelOp) -> MatmulPlan | None:
+    """The plan of a kernel that was found to be a matmul; None where it is none."""
     if not STAGES.of(kernel):
         return None
-    found = product_in(kernel)
-    assert found is not None, f"`@{kernel.symbol}` has stages of a product"
-    return ProductPlan(found, kernel.threads, ACROSS.of(kernel))
+    found = matmul_in(kernel)
+    assert found is not None, f"`@{kernel.symbol}` has stages of a matmul"
+    return MatmulPlan(found, kernel.threads, ACROSS.of(kernel))
 
 
 # Which kernels are products.
 
 
-def product_in(kernel: KernelOp) -> Product | None:
-    """The only product of a kernel; None where it has none, or does more with its result than threads do alone."""
+def matmul_in(kernel: KernelOp) -> Matmul | None:
+    """The only matmul of a kernel; None where it has none, or does more with its result than threads do alone."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
     if not {op.name for op in ops} <= _ALLOWED:
         return None
@@ -276,17 +276,17 @@ def product_in(kernel: KernelOp) -> Product | None:
     inner = [loops[0].body.block, *(tail.body.block for tail in tails)]
     if any(op.parent not in inner for op in (*dots, *transposes)):
         return None
-    found = _product_of(kernel, loops[0], tails[0] if tails else None)
+    found = _matmul_of(kernel, loops[0], tails[0] if tails else None)
     if found is None or any(isinstance(op, BroadcastOp) and _is_result(op.block, found) for op in ops):
         return None
     return found
 
 
-def _is_result(value: SSAValue, product: Product) -> bool:
-    return isinstance(value.type, VectorAttr) and value.type.sizes == (product.lhs.extent, product.rhs.extent)
+def _is_result(value: SSAValue, matmul: Matmul) -> bool:
+    return isinstance(value.type, VectorAttr) and value.type.sizes == (matmul.lhs.extent, matmul.rhs.extent)
 
 
-def _product_of(kernel: KernelOp, loop: LoopOp, tail: TailOp | None) -> Product | None:
+def _matmul_of(kernel: KernelOp, loop: LoopOp, tail: TailOp | None) -> Matmul | None:
     loads = _operands_of(kernel, loop.body.block)
     lasts: Sequence[tuple[LoadOp, int] | None] = (None, None)
     if tail is not None:
@@ -301,7 +301,7 @@ def _product_of(kernel: KernelOp, loop: LoopOp, tail: TailOp | None) -> Product 
         Operand(load, None if last is None else last[0], number == 0, axis)
         for number, ((load, axis), last) in enumerate(zip(loads, lasts, strict=True))
     ]
-    return Product(loop, tail, made[0], made[1])
+    return Matmul(loop, tail, made[0], made[1])
 
 
 def _operands_of(kernel: KernelOp, block: Block) -> list[tuple[LoadOp, int]] | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx.matmul_blocks import divide_block
+from tessera.backends.nvptx.matmul_plan import ACROSS, LANES_OF_K, STAGES, MatmulPlan, matmul_in
 from tessera.backends.nvptx.passes.plan_threads import MOST_THREADS
-from tessera.backends.nvptx.product_blocks import divide_block
-from tessera.backends.nvptx.product_plan import ACROSS, LANES_OF_K, STAGES, ProductPlan, product_in
 from tessera.backends.nvptx.row_plan import BLOCKS, programs_in
 from tessera.backends.nvptx.tensor_cores import GPUS, MULTIPROCESSORS
 from tessera.ir.base.passes import Pass
@@ -26,8 +26,8 @@ _MOST_HELD = 8
 
 
 @frozen
-class PlanProducts(Pass):
-    """Write `threads`, `nvptx.across` and `nvptx.stages` on every `ttarget.kernel` that is a product of f32.
+class PlanMatmuls(Pass):
+    """Write `threads`, `nvptx.across` and `nvptx.stages` on every `ttarget.kernel` that is a matmul of f32.
 
     Its threads then have a block of the accumulator each, and copy operands with `cp.async` some steps ahead; the more
     of shared memory is left to a program, the more of them.
@@ -44,16 +44,16 @@ class PlanProducts(Pass):
             return
         for op in module.ops:
             if isinstance(op, KernelOp) and op.threads == MOST_THREADS and not op.max_registers and not op.max_shared:
-                plan_product(op, self.machine)
+                plan_matmul(op, self.machine)
 
 
-def plan_product(kernel: KernelOp, machine: str) -> None:
-    """Decide for one kernel, if it is a product of blocks that threads divide."""
-    found = product_in(kernel)
+def plan_matmul(kernel: KernelOp, machine: str) -> None:
+    """Decide for one kernel, if it is a matmul of blocks that threads divide."""
+    found = matmul_in(kernel)
     divided = None if found is None else divide_block(found.lhs.extent, found.rhs.extent)
     if found is None or divided is None or found.lhs.depth % LANES_OF_K:
         return
-    plan = ProductPlan(found, *divided)
+    plan = MatmulPlan(found, *divided)
     held = programs_held(plan, kernel, machine)
     stages = choose_stages(plan, held, machine)
     if stages:
@@ -64,24 +64,24 @@ def plan_product(kernel: KernelOp, machine: str) -> None:
             BLOCKS.write(kernel, held)
 
 
-def programs_held(plan: ProductPlan, kernel: KernelOp, machine: str) -> int:
+def programs_held(plan: MatmulPlan, kernel: KernelOp, machine: str) -> int:
     """Programs that a multiprocessor has at a time: as many as it has registers for, or as there are."""
     programs = product(programs_in(kernel).grid).value
     held = _held_by_registers(plan, MULTIPROCESSORS[machine])
     return held if programs is None else min(held, max(1, -(-programs // GPUS[machine].blocks)))
 
 
-def choose_stages(plan: ProductPlan, held: int, machine: str) -> int:
+def choose_stages(plan: MatmulPlan, held: int, machine: str) -> int:
     """Steps in shared memory, of which programs that are there at a time hold as many; 0: not even two fit."""
     gpu, has = GPUS[machine], MULTIPROCESSORS[machine]
     most = min(gpu.shared, has.shared * _SHARE // 100 // held - RESERVED) // plan.stage_bytes
     least = min(gpu.shared // plan.stage_bytes, LEAST_STAGES)
     wanted = max(least, min(most, MOST_STAGES)) if least >= 2 else 0
-    steps = plan.product.steps
+    steps = plan.matmul.steps
     return wanted if steps is None else min(wanted, max(2, steps))
 
 
-def _held_by_registers(plan: ProductPlan, has: Multiprocessor) -> int:
+def _held_by_registers(plan: MatmulPlan, has: Multiprocessor) -> int:
     """Programs that a multiprocessor has registers for."""
     own = plan.rows * plan.columns
     needed = min(MAX_REGISTERS, own + own // 2 + plan.staged + _BESIDE)

@@ -1,4 +1,4 @@
-"""Blocks of matrix products that threads multiply: how threads divide them, and how long they take.
+"""Blocks of matmuls that threads multiply: how threads divide them, and how long they take.
 
 A thread reads some rows of one operand and some columns of the other from shared memory for each element of K, and
 multiplies all pairs. Shared memory hands out one word to each of 32 threads in a cycle, and a multiprocessor does 128
@@ -45,7 +45,7 @@ _GRIDS = {
 
 
 def divide_block(rows: int, columns: int) -> tuple[int, int] | None:
-    """Threads of a product of such blocks, and those along columns; None where threads do not divide them.
+    """Threads of a matmul of such blocks, and those along columns; None where threads do not divide them.
 
     Blocks that nobody has measured are divided by 8 x 8, 4 x 4 or 2 x 2, and those of a vector by single elements.
 
@@ -78,10 +78,10 @@ _HELD = 1 << 15
 """Accumulators of all threads that a multiprocessor holds at a time, 32 for each at least."""
 
 
-def product_time(
+def matmul_time(
     block: Sequence[int], size: Sequence[int], batch: int, blocks: int, transposed: tuple[bool, bool]
 ) -> float:
-    """Cycles of a product of M x N x K in blocks that threads multiply, on so many multiprocessors.
+    """Cycles of a matmul of M x N x K in blocks that threads multiply, on so many multiprocessors.
 
     `transposed` says which operands are contiguous in K. Blocks that do not fit all at a time follow others.
     """
@@ -91,8 +91,8 @@ def product_time(
         return float("inf")
     held = max(1, _HELD // max(BM * BN // grid[0], 32) // grid[0])
     programs = batch * -(-m // BM) * -(-n // BN)
-    rounds, rest = divmod(programs, held * blocks)
-    counts = [(held, rounds), (-(-rest // blocks), 1)] if rest else [(held, rounds)]
+    rounds, left = divmod(programs, held * blocks)
+    counts = [(held, rounds), (-(-left // blocks), 1)] if left else [(held, rounds)]
     steps = -(-k // BK) * BK
     lengths = (k if transposed[0] else m, k if transposed[1] else n)
     is_apart = lengths[0] % PIECE != 0, lengths[1] % PIECE != 0
@@ -126,7 +126,7 @@ def _cycles(
         cycles = max(cycles, _ALONE + own + _EXPOSED * reads)
         moved = _WAITED
     copied = 0.0
-    sides = zip((rows, columns), (own_rows, own_columns), transposed, is_apart, strict=True)
-    for size, some, is_moved, is_single in sides:
+    operands = zip((rows, columns), (own_rows, own_columns), transposed, is_apart, strict=True)
+    for size, some, is_moved, is_single in operands:
         copied += size * (moved if is_single or (is_moved and not is_read_by_k(some)) else _COPIED)
     return max(cycles + count * copied, count * (rows + columns) * 4 / _L2_BYTES)

@@ -1,8 +1,8 @@
-"""Matrix products by multiply-adds of threads, as text: operands copied some steps ahead, then multiplied.
+"""Matmuls by multiply-adds of threads, as text: operands copied some steps ahead, then multiplied.
 
 Shared memory is a ring of stages, one step of both operands each. Before a step is multiplied, its copies are waited
 for and those of the step that takes the oldest stage are started, so that as many steps are under way as there are
-stages but one (`cp.async`). Elements of K are multiplied in order, each accumulator by one thread: how a product is
+stages but one (`cp.async`). Elements of K are multiplied in order, each accumulator by one thread: how a matmul is
 divided changes no bit.
 """
 
@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx.emit_access import Access, load_vector
 from tessera.backends.nvptx.layout import Layout
-from tessera.backends.nvptx.mma.assembly import commit_copies, effect, number, wait_copies
-from tessera.backends.nvptx.product_blocks import PIECE
-from tessera.backends.nvptx.product_plan import (
+from tessera.backends.nvptx.matmul_blocks import PIECE
+from tessera.backends.nvptx.matmul_plan import (
     STAGES,
+    MatmulPlan,
     Operand,
     Panel,
     Part,
-    ProductPlan,
     Share,
     is_guarded_along_k,
 )
+from tessera.backends.nvptx.mma.assembly import commit_copies, effect, number, wait_copies
 from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.types import shaped_type
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 WORD = 4
 """Bytes of an element."""
 FEW_STEPS = 8
-"""Steps of a product that the assembler would write one after the other, with all that they read in registers."""
+"""Steps of a matmul that the assembler would write one after the other, with all that they read in registers."""
 UNROLLED = 2048
 """Multiply-adds of a thread that are written one after the other."""
 
@@ -209,24 +209,24 @@ class Copies:
         effect(f, f"{{ {setup}{copy} }}" if setup else copy, ",".join(kinds), args)
 
 
-class ProductWriter:
-    """Writes the loop of a product, its tail included."""
+class MatmulWriter:
+    """Writes the loop of a matmul, its tail included."""
 
-    def __init__(self, emitter: Emitter, plan: ProductPlan) -> None:
-        self.emitter, self.f, self.plan, self.product = emitter, emitter.f, plan, plan.product
+    def __init__(self, emitter: Emitter, plan: MatmulPlan) -> None:
+        self.emitter, self.f, self.plan, self.matmul = emitter, emitter.f, plan, plan.matmul
         self.stages = STAGES.of(emitter.kernel)
-        self.panels = [plan.panel(operand) for operand in self.product.operands]
+        self.panels = [plan.panel(operand) for operand in self.matmul.operands]
         self.firsts = [0, WORD * self.panels[0].elements]
         self.copies: list[Copies] = []
-        held = [operand.load for operand in self.product.operands if plan.is_held(operand)]
+        held = [operand.load for operand in self.matmul.operands if plan.is_held(operand)]
         self.is_guarded = any(load.guarded or load.windows for load in held)
 
     def write(self) -> None:
-        emitter, f, loop, stage = self.emitter, self.f, self.product.loop, self.plan.stage_bytes
+        emitter, f, loop, stage = self.emitter, self.f, self.matmul.loop, self.plan.stage_bytes
         self.base = emitter.exchange(self.stages * stage)
         self.copies = [
             Copies(emitter, operand, panel, self.plan.share(operand), first, self.base, self.plan.is_held(operand))
-            for operand, panel, first in zip(self.product.operands, self.panels, self.firsts, strict=True)
+            for operand, panel, first in zip(self.matmul.operands, self.panels, self.firsts, strict=True)
         ]
         shared = f.raw("ptr addrspace(3)", f"addrspacecast ptr {self.base.text} to ptr addrspace(3)")
         self.shared = f.raw("i32", f"ptrtoint ptr addrspace(3) {shared.text} to i32")
@@ -252,8 +252,8 @@ class ProductWriter:
         carried = [*accumulators, number(0), *state]
         ends = f.loop(0, count, 1, step, carried, is_nonempty=bool(known))[: len(accumulators)]
         emitter.bind(loop.results, ends)
-        if self.product.tail is not None:
-            emitter.bind(self.product.tail.results, ends)
+        if self.matmul.tail is not None:
+            emitter.bind(self.matmul.tail.results, ends)
 
     def _fill_stage(self, at: Value, state: list[Value]) -> list[Value]:
         """Copy one of the first steps."""
@@ -264,7 +264,7 @@ class ProductWriter:
 
     def _count_steps(self) -> tuple[Value, Value]:
         """Steps, and those of them that have all of their K."""
-        f, emitter, work = self.f, self.emitter, self.product
+        f, emitter, work = self.f, self.emitter, self.matmul
         high, step = f.index(emitter.indices[work.loop.high]), work.loop.step
         ends = [self._end_of(operand) for operand in work.operands if is_guarded_along_k(operand)]
         if len(ends) == 2:
@@ -294,7 +294,7 @@ class ProductWriter:
 
         Gives what is loaded in registers, then the next stage and where its copies begin.
         """
-        f, work = self.f, self.product
+        f, work = self.f, self.matmul
         stage, sources = f.op("add", state[0], self.shared), iter(state[1:])
         k = f.add(self.low, f.mul(at, work.loop.step))
         pairs = [(copies, next(sources) if copies.strides is not None else None) for copies in self.copies]
@@ -332,7 +332,7 @@ class ProductWriter:
 
     def _find_own(self) -> list[Value]:
         """Where this thread's first row and column are in a stage: addresses."""
-        f, layout = self.f, self.emitter.layout(self.product.loop.results[0])[0]
+        f, layout = self.f, self.emitter.layout(self.matmul.loop.results[0])[0]
         grid, found = self.plan.grid, list[Value]()
         near = (grid.rows, grid.columns)
         for panel, first, own, count in zip(self.panels, self.firsts, self.emitter.at(layout).at, near, strict=True):
@@ -347,7 +347,7 @@ class ProductWriter:
         take registers too.
         """
         f, rows, columns = self.f, self.plan.rows, self.plan.columns
-        depth = self.product.lhs.depth
+        depth = self.matmul.lhs.depth
         together = depth
         while together % (2 * PIECE) == 0 and together * rows * columns > UNROLLED:
             together //= 2
@@ -397,9 +397,9 @@ class ProductWriter:
         left = self._read(0, starts[0], first, self.plan.rows, self.plan.down)
         return left, self._read(1, starts[1], first, self.plan.columns, self.plan.across)
 
-    def _read(self, side: int, start: Value, first: int, own: int, threads: int) -> list[list[Value]]:
+    def _read(self, operand: int, start: Value, first: int, own: int, threads: int) -> list[list[Value]]:
         """What this thread reads of some K of an operand: its rows, or columns, for each of them."""
-        panel, piece = self.panels[side], self.plan.piece
+        panel, piece = self.panels[operand], self.plan.piece
         by_extent, by_k = panel.steps
         if panel.is_by_k:
             lines = [self._load(start, number * threads * by_extent + first, piece) for number in range(own)]
