@@ -148,6 +148,10 @@ def test_single_queries_to_a_cache_go_over_parts_of_it(heads: int, shared: int) 
         (1, 2, 2, 130, 787, 128),
         (2, 4, 1, 32, 32, 192),
         (1, 2, 2, 200, 513, 40),
+        (20, 8, 4, 300, 400, 72),
+        (9, 4, 4, 300, 300, 256),
+        (20, 8, 8, 100, 700, 64),
+        (90, 4, 4, 300, 600, 32),
     ],
 )
 def test_attention_by_threads_has_the_bits_of_the_cpu(shape: tuple[int, ...], is_causal: bool) -> None:
