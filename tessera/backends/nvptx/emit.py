@@ -245,14 +245,14 @@ class Emitter:
             assert name in _EMITTERS, f"{op.name} has no text"
             _EMITTERS[name](self, op)
 
-    def _is_in_the_way(self, op: Operation) -> bool:
+    def _stops_loads(self, op: Operation) -> bool:
         """Whether an op has branches or barriers, which the assembler moves no load up over."""
         if isinstance(op, LoadOp):
             return is_transposing(op, self.layout(op.result)[0])
         return emit_values.has_branches(op)
 
     def ops(self, block: Block) -> None:
-        if self.is_elementwise and any(self._is_in_the_way(op) for op in block.ops):
+        if self.is_elementwise and any(self._stops_loads(op) for op in block.ops):
             emit_access.load_first(self, block)
         for op in block.ops:
             assert isinstance(op, SpecOp)
