@@ -4,7 +4,8 @@ Keys are ordered as unsigned integers: floats by their bits, with both zeros as 
 read of the row counts the bytes of all passes. A pass goes through the row in parts of a few elements to a thread. Each
 warp finds among its own elements, 32 neighbours at a time, how many before each have the same byte: lanes with the same
 byte know each other by a ballot for every bit of it. Counts of all warps, summed in order, then say where each element
-goes. So equal keys stay in order, and all threads do the same work at any data.
+goes. So equal keys stay in order, and all threads do the same work at any data. A part of a longer row is put in order
+in shared memory first, so that neighbours in memory are written by neighbours among threads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
-from tessera.backends.nvptx.text import ALL_LANES, WARP, assembly, special, warp_barrier
+from tessera.backends.nvptx.text import ALL_LANES, WARP, assembly, shuffle, special, warp_barrier
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.vector_ops import KeySort
 from tessera.types.dtype import DType
@@ -53,15 +54,28 @@ class RadixSort(KeySort):
         self.passes, self.warps = -(-dtype.bits // _BITS), emitter.threads // WARP
         self.lane, self.warp = f.urem(emitter.thread, WARP), f.udiv(emitter.thread, WARP)
         self.below = special(f, "lanemask.lt")
-        self.totals = emitter.exchange(4 * DIGITS * (self.passes + self.warps))
+        self.size = emitter.threads * ITEMS
+        """Elements of a part."""
+
+    def _place(self, is_in_place: bool) -> None:
+        """Lay out shared memory: totals of passes, counts of warps, and for longer rows shifts and a part."""
+        f, numbers = self.f, DIGITS * (self.passes + self.warps)
+        own = 0 if is_in_place else 2 * DIGITS * 4 + self.size * (bytes_of(self.element) + bytes_of(self.index_type))
+        self.totals = self.emitter.exchange(4 * numbers + own)
         self.counts = f.gep(self.totals, f.add(f.mul(self.warp, DIGITS), DIGITS * self.passes), "i32")
         """Where this warp counts the digits of its elements."""
+        self.sums, self.shifts = (f.gep(self.totals, numbers + at * DIGITS, "i32") for at in range(2))
+        """How many elements of a part have each digit, and how far they go from where they are in it."""
+        staged = f.gep(self.shifts, DIGITS, "i32")
+        self.staged = f.gep(staged, f.mul(self.size, bytes_of(self.index_type)), "i8"), staged
+        """Keys and indices of a part, indices first: these are the wider ones."""
 
     def write(self, lines: list[Value], count: Value) -> None:
         f, emitter = self.f, self.emitter
+        self._place(lines[0] == lines[2])
         self._count_digits(lines[0], count)
         self._sum_digits(count)
-        now, size = lines, emitter.threads * ITEMS
+        now, size = lines, self.size
         is_in_place = lines[0] == lines[2]
 
         def move(number: int, now: list[Value]) -> list[Value]:
@@ -148,6 +162,17 @@ class RadixSort(KeySort):
         f.loop(emitter.thread, count, emitter.threads * ITEMS, count_some)
         emitter.wait()
 
+    def _sum_lanes(self, value: Value) -> Value:
+        """The sum of a value over the lanes up to this one."""
+        f, gap = self.f, 1
+        while gap < WARP:
+            other = f.call(
+                "llvm.nvvm.shfl.sync.up.i32", [ALL_LANES, value, Value("i32", str(gap)), Value("i32", "0")], "i32"
+            )
+            value = f.select(f.icmp("sge", self.lane, gap), f.op("add", value, other), value)
+            gap *= 2
+        return value
+
     def _sum_digits(self, count: Value) -> None:
         """The totals of each pass become what is before: one warp has those of a pass, a few neighbours to a lane.
 
@@ -162,14 +187,7 @@ class RadixSort(KeySort):
             own = found[0]
             for value in found[1:]:
                 own = f.op("add", own, value)
-            before, gap = own, 1
-            while gap < WARP:
-                other = f.call(
-                    "llvm.nvvm.shfl.sync.up.i32", [ALL_LANES, before, Value("i32", str(gap)), Value("i32", "0")], "i32"
-                )
-                before = f.select(f.icmp("sge", self.lane, gap), f.op("add", before, other), before)
-                gap *= 2
-            before = f.op("sub", before, own)
+            before = f.op("sub", self._sum_lanes(own), own)
             whole = f.cast("trunc", count, "i32")
             is_one = f.const("i1", False)
             for value in found:
@@ -204,11 +222,79 @@ class RadixSort(KeySort):
         ]
         ranks = self._rank(digits)
         emitter.wait()
-        f.if_(f.icmp("slt", emitter.thread, DIGITS), lambda: self._sum_warps(number))
+        if lines[0] != lines[2]:
+            self._sum_part(number)
+            self._put_in_order(keys, indices, digits, ranks)
+            self._write_part(lines, number, start, count)
+            return
+        total = self._total(number, emitter.thread)
+
+        def sum_warps() -> None:
+            f.store(self._sum_warps(f.load(total, "i32")), total)
+
+        f.if_(f.icmp("slt", emitter.thread, DIGITS), sum_warps)
         emitter.wait()
         for key, index, digit, rank, inside in zip(keys, indices, digits, ranks, is_there, strict=True):
             at = f.cast("zext", f.op("add", f.load(self._count(digit), "i32"), rank), "i64")
             f.if_(inside, partial(self.put, lines[2], lines[3], at, key, index))
+
+    # Parts of a row that goes through memory.
+
+    def _sum_part(self, number: int) -> None:
+        """Where the digits of a part begin in it, and how far that is from where they go."""
+        f, emitter, thread = self.f, self.emitter, self.emitter.thread
+        has_digit = f.icmp("slt", thread, DIGITS)
+        own = f.gep(self.sums, thread, "i32")
+
+        def sum_own() -> None:
+            counts = [f.load(self._total(self.passes + warp, thread), "i32") for warp in range(self.warps)]
+            total = counts[0]
+            for value in counts[1:]:
+                total = f.op("add", total, value)
+            f.store(total, own)
+
+        def find_starts() -> None:
+            total = f.load(own, "i32")
+            before = f.const("i32", 0)
+            for warp in range(DIGITS // WARP - 1):
+                other = f.load(f.gep(self.sums, f.add(self.lane, warp * WARP), "i32"), "i32")
+                before = f.op("add", before, f.select(f.icmp("sgt", self.warp, warp), other, f.const("i32", 0)))
+            for lanes in (16, 8, 4, 2, 1):
+                before = f.op("add", before, shuffle(f, before, "bfly", lanes))
+            start = f.op("sub", f.op("add", before, self._sum_lanes(total)), total)
+            place = self._total(number, thread)
+            goes = f.load(place, "i32")
+            f.store(f.op("sub", goes, start), f.gep(self.shifts, thread, "i32"))
+            f.store(f.op("add", goes, total), place)
+            self._sum_warps(start)
+
+        f.if_(has_digit, sum_own)
+        emitter.wait()
+        f.if_(has_digit, find_starts)
+        emitter.wait()
+
+    def _put_in_order(self, keys: list[Value], indices: list[Value], digits: list[Value], ranks: list[Value]) -> None:
+        """The elements of a part to shared memory, in the order of their digits."""
+        f = self.f
+        for key, index, digit, rank in zip(keys, indices, digits, ranks, strict=True):
+            at = f.cast("zext", f.op("add", f.load(self._count(digit), "i32"), rank), "i64")
+            self.put(self.staged[0], self.staged[1], at, key, index)
+        self.emitter.wait()
+
+    def _write_part(self, lines: list[Value], number: int, start: Value, count: Value) -> None:
+        """The elements of a part from shared memory to where they go; what is beyond the end is behind all others."""
+        f, emitter = self.f, self.emitter
+        there = f.sub(count, start)
+        for item in range(ITEMS):
+            at = f.add(emitter.thread, item * emitter.threads)
+
+            def write(at: Value = at) -> None:
+                key, index = self.key(self.staged[0], at), self.index(self.staged[1], at)
+                digit = f.cast("zext", self.digit(self.order(key), number), "i64")
+                shift = f.cast("sext", f.load(f.gep(self.shifts, digit, "i32"), "i32"), "i64")
+                self.put(lines[2], lines[3], f.add(at, shift), key, index)
+
+            f.if_(f.icmp("slt", at, there), write)
 
     def _count(self, digit: Value) -> Value:
         return self.f.gep(self.counts, self.f.cast("zext", digit, "i64"), "i32")
@@ -244,14 +330,12 @@ class RadixSort(KeySort):
         text = f"{{ .reg .pred P; .reg .b32 B, V, D; mov.b32 D, 0; {' '.join(bits)} not.b32 $0, D; }}"
         return assembly(self.f, text, "=r,r", [digit], "i32")
 
-    def _sum_warps(self, number: int) -> None:
-        """The counts of a digit by all warps become where the elements of each begin; one thread has a digit."""
+    def _sum_warps(self, start: Value) -> Value:
+        """The counts of a digit by all warps become where the elements of each begin, from `start` on; the end."""
         f, thread = self.f, self.emitter.thread
-        total = self._total(number, thread)
         places = [self._total(self.passes + warp, thread) for warp in range(self.warps)]
         counts = [f.load(place, "i32") for place in places]
-        start = f.load(total, "i32")
         for place, found in zip(places, counts, strict=True):
             f.store(start, place)
             start = f.op("add", start, found)
-        f.store(start, total)
+        return start
