@@ -253,7 +253,7 @@ class Emitter:
 
     def ops(self, block: Block) -> None:
         if self.is_elementwise and any(self._stops_loads(op) for op in block.ops):
-            emit_access.load_first(self, block)
+            emit_access.load_first(self, block, is_ordered=True)
         for op in block.ops:
             assert isinstance(op, SpecOp)
             self.emit(op)

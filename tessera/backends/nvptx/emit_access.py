@@ -296,13 +296,14 @@ def load_early(emitter: Emitter, loop: LoopOp, start: Index) -> None:
     load_first(emitter, block)
 
 
-def load_first(emitter: Emitter, block: Block) -> None:
+def load_first(emitter: Emitter, block: Block, *, is_ordered: bool = False) -> None:
     """Loads of a block whose indices are known at its begin, before what is computed of any of them.
 
-    What is transposed is exchanged when all is on its way: the assembler moves no load up over a barrier.
+    What is transposed is exchanged when all is on its way: the assembler moves no load up over a barrier. Where they
+    are `is_ordered`, LLVM moves none down either.
     """
     waiting: list[tuple[LoadOp, Access, list[list[Value]]]] = []
-    emitter.is_ordered = True
+    emitter.is_ordered = is_ordered
     for op in block.ops:
         if isinstance(op, IndexOp) and all(value in emitter.indices for value in op.at):
             emitter.on_index(op)
