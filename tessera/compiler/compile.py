@@ -23,6 +23,7 @@ from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape, to_tape
+from tessera.ir.graph.passes.chunk_contractions import LIMIT
 from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS, count_heavy
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule import typed_ops
@@ -172,9 +173,9 @@ def lower(
 
     `observe` is given the module after each pass of the graph and schedule stages.
     """
-    level = BYTES if options.memory is None else fit_memory(tape, options, library)
+    plan = fit_memory(tape, options, library)
     module, compilation, chooser, stages = _schedule(
-        tape, options, library, level, keep_snapshots, keep_locations, observe
+        tape, options, library, plan, keep_snapshots, keep_locations, observe
     )
     # General passes first, as what a backend contributes may rely on them; all in one list, for one runner.
     tile_passes = [*tile.pipeline(debug=options.debug, fast_math=options.fast_math), *compilation.tile_passes()]
@@ -212,19 +213,20 @@ def _schedule(
     tape: Tape,
     options: Options,
     library: KernelLibrary | None,
-    level: int,
+    plan: _MemoryPlan,
     keep_snapshots: bool = False,
     keep_locations: bool = False,
     observe: Callable[[str, ModuleOp], None] | None = None,
 ) -> tuple[ModuleOp, Any, StaticChooser, Stages]:
-    """A program after the graph and schedule stages; `level` is how much its backward part may rematerialize."""
+    """A program after the graph and schedule stages."""
     backend = backend_of(options.backend)
     chooser = StaticChooser(dict(options.overrides), {**all_models(), **backend.models}, KNOBS)
     compilation = backend.compilation(options, chooser)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations, observe=observe)
     module = from_tape(tape)
     joining = _joining(compilation.machine, options)
-    stages.run("graph", graph.pipeline(checks=options.debug, level=level, joining=joining), module, graph.EXIT)
+    passes = graph.pipeline(checks=options.debug, level=plan.level, joining=joining, limit=plan.limit)
+    stages.run("graph", passes, module, graph.EXIT)
     stages.run(
         "schedule",
         schedule.pipeline(
@@ -243,53 +245,105 @@ def _schedule(
 
 def schedule_tape(tape: Tape, options: Options, observe: Callable[[str, ModuleOp], None] | None = None) -> ModuleOp:
     """A program after the schedule stage, as its code is made from it; `observe` is given it after each pass."""
-    level = BYTES if options.memory is None else fit_memory(tape, options)
-    return _schedule(tape, options, None, level, observe=observe)[0]
+    return _schedule(tape, options, None, fit_memory(tape, options), observe=observe)[0]
 
 
-def fit_memory(tape: Tape, options: Options, library: KernelLibrary | None = None) -> int:
+@frozen
+class _MemoryPlan:
+    """How much a backward part may rematerialize, and the bytes of a product from which on it is in chunks."""
+
+    level: int = BYTES
+    limit: int = LIMIT
+
+
+_SHARES = (4, 16)
+"""What part of the memory a product may have that is computed in chunks: a loss and its gradient have a few of them."""
+
+
+def fit_memory(tape: Tape, options: Options, library: KernelLibrary | None = None) -> _MemoryPlan:
     """The lowest level of rematerialization at which the workspace of a program has at most `options.memory` bytes.
 
     Each is planned to the end of the schedule stage: what is compared is the plan that is carried out, with what it
-    offloads. Levels of single contractions are many, and are bisected where the highest fits. A higher one may need
-    more, as what is rematerialized takes memory too: where the highest does not fit, each is tried. Raises
-    MemoryBudgetError (T0404) where none fits.
+    offloads. Before contractions are rematerialized, products are computed in chunks, where the program has such.
+    Levels of single contractions are many, and are bisected where the highest fits. A higher one may need more, as what
+    is rematerialized takes memory too: where the highest does not fit, each is tried. Raises MemoryBudgetError (T0404)
+    where none fits.
     """
-    allowed = options.memory or 0
-    planned, plans = dict[int, int](), dict[int, str]()
-
-    def fits(level: int) -> bool:
-        module = _schedule(tape, options, library, level)[0]
-        (program,) = programs_in(module)
-        if program.workspace is None or program.workspace.value is None:
-            raise MemoryBudgetError(
-                f"`memory` is {allowed} bytes, and the workspace is {program.workspace} bytes, for sizes not known yet",
-                fix="leave `memory` out, or let the sizes of the arguments be known: no symbolic dims, no `dynamic`",
-            )
-        planned[level], plans[level] = program.workspace.value, print_module(module)
-        return planned[level] <= allowed
-
-    for level in (BYTES, POINTWISE, ROWS):
-        if fits(level):
-            return level
+    usual = LIMIT if options.largest_contraction is None else options.largest_contraction
+    if options.memory is None:
+        return _MemoryPlan(limit=usual)
+    trials = _Trials(tape, options, library)
+    found = trials.first(usual) or trials.first_in_chunks(usual)
+    if found is not None:
+        return found
+    limit = min(plan.limit for plan in trials.planned)
     low, high = ROWS, ROWS + count_heavy(tape)
-    if not fits(high):
+    if not trials.fits(_MemoryPlan(high, limit)):
         for level in range(low + 1, high):
-            if fits(level):
-                return level
-            if plans[level] == plans[high]:
+            if trials.fits(_MemoryPlan(level, limit)):
+                return _MemoryPlan(level, limit)
+            if trials.plans[_MemoryPlan(level, limit)] == trials.plans[_MemoryPlan(high, limit)]:
                 break  # no contraction is left that a level above could add
-        least, offloaded = min(planned.values()), "with values offloaded, and " if options.offload else ""
-        raise MemoryBudgetError(
-            f"`memory` allows {allowed} bytes of workspace, and the program needs {least}",
-            notes=(f"it needs {planned[BYTES]} bytes {offloaded}where only what moves fewer bytes is rematerialized",),
-            fix=f"allow {least} bytes, or wrap parts of the function in `tessera.checkpoint`"
-            + ("" if options.offload else ", or offload values to host memory: `offload=True`"),
-        )
+        raise trials.fail(usual)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+        low, high = (low, middle) if trials.fits(_MemoryPlan(middle, limit)) else (middle, high)
+    return _MemoryPlan(high, limit)
+
+
+class _Trials:
+    """Plans that were tried, and what workspace each has."""
+
+    def __init__(self, tape: Tape, options: Options, library: KernelLibrary | None) -> None:
+        self.tape, self.options, self.library = tape, options, library
+        self.allowed = options.memory or 0
+        self.planned: dict[_MemoryPlan, int] = {}
+        self.plans: dict[_MemoryPlan, str] = {}
+
+    def fits(self, plan: _MemoryPlan) -> bool:
+        """Whether the workspace of a plan has as few bytes as allowed."""
+        module = _schedule(self.tape, self.options, self.library, plan)[0]
+        (program,) = programs_in(module)
+        bytes = program.workspace
+        if bytes is None or bytes.value is None:
+            raise MemoryBudgetError(
+                f"`memory` is {self.allowed} bytes, and the workspace is {bytes} bytes, for sizes not known yet",
+                fix="leave `memory` out, or let the sizes of the arguments be known: no symbolic dims, no `dynamic`",
+            )
+        self.planned[plan], self.plans[plan] = bytes.value, print_module(module)
+        return self.planned[plan] <= self.allowed
+
+    def first(self, limit: int) -> _MemoryPlan | None:
+        """The first plan that fits, of those that rematerialize no contraction."""
+        plans = (_MemoryPlan(level, limit) for level in (BYTES, POINTWISE, ROWS))
+        return next((plan for plan in plans if self.fits(plan)), None)
+
+    def first_in_chunks(self, usual: int) -> _MemoryPlan | None:
+        """The same with products in chunks, where that changes anything."""
+        for share in _SHARES:
+            limit = max(1, self.allowed // share)
+            plan = _MemoryPlan(BYTES, limit)
+            if limit < usual and self.fits(plan):
+                return plan
+            if limit >= usual or self.plans[plan] == self.plans[_MemoryPlan(BYTES, usual)]:
+                self.planned.pop(plan, None)
+                continue
+            found = self.first(limit)
+            if found is not None:
+                return found
+        return None
+
+    def fail(self, usual: int) -> MemoryBudgetError:
+        """The error that none fits."""
+        offload = self.options.offload
+        least, offloaded = min(self.planned.values()), "with values offloaded, and " if offload else ""
+        usually = self.planned[_MemoryPlan(BYTES, usual)]
+        return MemoryBudgetError(
+            f"`memory` allows {self.allowed} bytes of workspace, and the program needs {least}",
+            notes=(f"it needs {usually} bytes {offloaded}where only what moves fewer bytes is rematerialized",),
+            fix=f"allow {least} bytes, or wrap parts of the function in `tessera.checkpoint`"
+            + ("" if offload else ", or offload values to host memory: `offload=True`"),
+        )
 
 
 def standard_library() -> KernelLibrary:
@@ -320,7 +374,8 @@ def _order_text(lowering: Lowering) -> str:
 def graph_text(tape: Tape, options: Options) -> str:
     """The text of a program's Graph IR, simplified and checked, of one that goes no further too."""
     module = from_tape(tape)
-    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(checks=options.debug), module, graph.EXIT)
+    limit = LIMIT if options.largest_contraction is None else options.largest_contraction
+    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(checks=options.debug, limit=limit), module, graph.EXIT)
     return print_module(module)
 
 

@@ -14,6 +14,9 @@ from tessera.diagnostics.error import Fix, Span, find_nearest
 from tessera.types.device import Device
 from tessera.types.frozen import frozen
 
+_SILENT = ("memory", "offload", "largest_contraction")
+"""Options that are left out of the text, and change no key, where they say nothing."""
+
 Knob: TypeAlias = "int | float | str | bool | tuple[int, ...]"
 
 
@@ -28,6 +31,8 @@ class Options:
     `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's. `memory` is how many bytes the
     workspace may have: the backward part of a gradient rematerializes as little as fits. With `offload` values that
     wait long for their next use are moved to host memory first, and only what that leaves is rematerialized.
+    `largest_contraction` is how many bytes a product may have of which far smaller results alone are needed, as a loss
+    is of logits: one that has more is computed in chunks. None is 2 GiB.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
     '{"backend":"cpu","debug":false,"fast_math":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
@@ -41,6 +46,7 @@ class Options:
     overrides: tuple[tuple[str, Knob], ...] = ()
     memory: int | None = None
     offload: bool = False
+    largest_contraction: int | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -67,9 +73,8 @@ class Options:
     @property
     def text(self) -> str:
         """One line that two options share exactly when they are equal."""
-        # Where these say nothing they are left out, and change no key.
-        given = {name: value for name, value in asdict(self).items() if name not in ("memory", "offload") or value}
-        given |= {"memory": self.memory} if self.memory is not None else {}
+        silent = {name for name in _SILENT if getattr(self, name) is None or getattr(self, name) is False}
+        given = {name: value for name, value in asdict(self).items() if name not in silent}
         return json.dumps(given, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
@@ -127,10 +132,11 @@ def _check(made: Options) -> None:
         value = getattr(made, name)
         if not isinstance(value, bool):
             raise OverrideError(f"`{name}` is True or False, got {value!r}", fix=f"write `{name}=True`")
-    memory: Any = made.memory
-    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
-        raise OverrideError(f"`memory` is a number of bytes, got {memory!r}", fix="write `memory=2**30`")
-    if made.offload and memory is None:
+    for name in ("memory", "largest_contraction"):
+        bytes: Any = getattr(made, name)
+        if bytes is not None and (isinstance(bytes, bool) or not isinstance(bytes, int) or bytes < 0):
+            raise OverrideError(f"`{name}` is a number of bytes, got {bytes!r}", fix=f"write `{name}=2**30`")
+    if made.offload and made.memory is None:
         raise OverrideError(
             "`offload` moves values to host memory until the workspace fits, and there is no `memory` to fit into",
             fix="write `memory=2**30, offload=True`",

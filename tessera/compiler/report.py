@@ -11,6 +11,7 @@ from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
 from tessera.ir.base.types import ShapedAttr
+from tessera.ir.graph.passes.chunk_contractions import CHUNKED
 from tessera.ir.graph.passes.rematerialize import KEPT, REMATERIALIZED
 from tessera.ir.schedule.typed_ops import (
     AliasOp,
@@ -218,8 +219,8 @@ def _is_read(value: SSAValue) -> bool:
 
 
 def _list_saved(program: ModuleOp) -> dict[str, list[str]]:
-    """What the backward part of a program is given by its forward part, and what it rematerializes."""
-    found = {name: program.attributes.get(name) for name in (KEPT, REMATERIALIZED)}
+    """What a backward part is given by its forward part, what it rematerializes, and what is computed in chunks."""
+    found = {name: program.attributes.get(name) for name in (KEPT, REMATERIALIZED, CHUNKED)}
     return {name.removeprefix("tessera."): list(plain(value)) for name, value in found.items() if value is not None}
 
 

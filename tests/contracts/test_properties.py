@@ -43,6 +43,7 @@ PROPERTIES = {
     "graph-check-policy": "tests/policy/test_passthrough.py::test_what_is_traced_under_a_policy_keeps_it",
     "graph-check-ranges": "tests/policy/test_verify.py::test_every_value_lies_in_its_interval",
     "graph-check-rules": "tests/effects/test_order.py::test_who_may_decide_over_a_collective",
+    "graph-chunk-contractions": "tests/transforms/test_chunk_contractions.py::test_chunks_change_no_bit",
     "graph-decompose": f"{GRAPH}::test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_lowering",
     "graph-eliminate-common": f"{GRAPH}::test_eliminate_common_keeps_every_bit_and_leaves_no_two_equal_ops",
     "graph-fold-constants": f"{GRAPH}::test_fold_constants_keeps_every_bit_and_computes_what_it_can",

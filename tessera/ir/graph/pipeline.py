@@ -13,6 +13,7 @@ from tessera.ir.graph.passes.canonicalize import Canonicalize
 from tessera.ir.graph.passes.check_effects import CheckEffects
 from tessera.ir.graph.passes.check_placement import CheckPlacement
 from tessera.ir.graph.passes.check_policy import CheckPolicy
+from tessera.ir.graph.passes.chunk_contractions import LIMIT, ChunkContractions
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
@@ -45,11 +46,12 @@ EXIT = Legality("graph", frozenset(["tgraph"]), _refusal)
 sum state their accumulator."""
 
 
-def pipeline(*, checks: bool = False, level: int = BYTES, joining: int = 0) -> Sequence[Pass]:
+def pipeline(*, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
 
     `level` is how much of a forward part the backward part may rematerialize; `joining` is how many blocks a machine
-    computes at a time that joins segments of K in its kernels, 0 for one that does not.
+    computes at a time that joins segments of K in its kernels, 0 for one that does not. Products of more than `limit`
+    bytes are computed in chunks where they can be.
     """
     return (
         # First: derivatives are taken by now, and all others see the ops of the function alone.
@@ -78,6 +80,8 @@ def pipeline(*, checks: bool = False, level: int = BYTES, joining: int = 0) -> S
         SplitCollectives(),
         # After all ops have their lowering, which says what they cost, and before what is rematerialized is dead code.
         Rematerialize(level),
+        # After it, as a gradient that would have kept a product is then among what the product is needed for.
+        ChunkContractions(limit),
         # Residuals kept views of the forward part and of the backward part apart.
         Canonicalize(),
         # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).

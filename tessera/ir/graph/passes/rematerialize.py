@@ -175,14 +175,14 @@ class _Decision:
         needed = {self.numbers[op.operands[0]] for op in self.residuals}
         kept = choose_kept(self.values, needed)
         self.kept = {value: None for value, number in self.numbers.items() if number in kept}
-        lines[KEPT] += [_line(value, "") for value in self.kept if not isinstance(value, BlockArgument)]
+        lines[KEPT] += [line_of(value, "") for value in self.kept if not isinstance(value, BlockArgument)]
         usual = "moves fewer bytes" if self.level == BYTES else "needs less memory"
         for op in self.residuals:
             value = op.operands[0]
             found = self._late(value, tuple(op.operands[1:]), op)
             if found is not value and not isinstance(_root(value).owner, Block) and _root(value) not in self.kept:
                 why = "needed there alone" if _root(value).owner in self.late else usual
-                lines[REMATERIALIZED].append(_line(_root(value), f", {why}"))
+                lines[REMATERIALIZED].append(line_of(_root(value), f", {why}"))
             op.results[0].replace_all_uses_with(found)
             op.detach()
             op.erase()
@@ -324,7 +324,8 @@ def _late_readers(value: SSAValue) -> Iterable[SpecOp]:
             yield from _late_readers(op.results[0])
 
 
-def _line(value: SSAValue, why: str) -> str:
+def line_of(value: SSAValue, why: str) -> str:
+    """A value with its bytes, what is said of it, and where it comes from."""
     op, type = value.owner, tensor_value(value)
     assert isinstance(op, SpecOp)
     where = f" at {op.span.described}" if op.span is not None else ""
