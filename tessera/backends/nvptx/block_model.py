@@ -210,7 +210,9 @@ def _time_waves(block: Sequence[int], programs: int, blocks: int, k: int, rows: 
     rate = RATES[BM, BN] - (_NARROWER * (256 - BN) if waves > _MANY else 0)
     # Across K columns are copied in whole spans, of which the last is not used in whole.
     lines = _round_up(BN, _SPAN) if rows.is_rhs_n_major and BN > _SPAN // 2 else BN
-    each = (BM << rows.is_lhs_apart, lines << rows.is_rhs_apart)
+    # Those of every other block begin within a sector, if a block does not end with one.
+    is_rhs_apart = rows.is_rhs_apart or (rows.is_rhs_n_major and 2 * BN % SECTOR != 0)
+    each = (BM << rows.is_lhs_apart, lines << is_rhs_apart)
     computed = max(mma_cycles(BM, BN) / rate, (BM + lines) * _LINE / _SHARED_BYTES)
     between = _BETWEEN[BM] if waves > _MANY else _BETWEEN[128]
     counts = {blocks: waves - 1, programs - (waves - 1) * blocks: 1} if programs % blocks else {blocks: waves}

@@ -174,6 +174,14 @@ def test_blocks_are_chosen_by_waves(size: tuple[int, int, int], block: tuple[int
     assert found[:2] == block
 
 
+def test_blocks_of_an_operand_across_k_begin_with_sectors_of_memory() -> None:
+    """In blocks of 232 columns every other one begins within a sector: 399 us on an H200, 265 in blocks of 240."""
+    names = dict(zip("mnk", map(Dim.of, (5632, 2048, 8192)), strict=True))
+    layout = {"is_lhs_m_major": True, "is_rhs_n_major": True}
+    found = contraction_block(WGMMA_BLOCKS, {"machine": GPUS["sm_90a"], **names, **layout})
+    assert found[1] % 16 == 0
+
+
 def test_rows_that_do_not_begin_at_16_bytes_get_scratch_to_be_copied() -> None:
     from tessera.compiler.compile import compile_tape
     from tessera.compiler.options import Options
