@@ -12,6 +12,7 @@ decided on Tile IR goes down with the kernel:
 
 On Target IR, where offsets, guards and alignment of accesses are known:
 
+    nvptx-plan-matmuls        threads of a matmul of f32, and steps of it that are copied early
     nvptx-choose-vectors      neighbours of a tile to a thread
     nvptx-schedule-rows       programs to a block, blocks to a multiprocessor
 """
