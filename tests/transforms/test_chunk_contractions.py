@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,12 @@ def chunked_in(explained: Any) -> list[str]:
     return [line.strip() for line in str(explained).splitlines() if "chunks of" in line]
 
 
+def workspace_in(explained: Any) -> int:
+    found = re.search(r"workspace: (\d+) bytes", str(explained))
+    assert found is not None
+    return int(found[1])
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", LOSSES)
 def test_chunks_change_no_bit(name: str, seed: int) -> None:
@@ -94,8 +101,21 @@ def test_compiled_code_has_the_same_bits_and_a_smaller_workspace(name: str, dtyp
         whole: Any = ts.jit(function)
         chunked: Any = ts.jit(function, largest_contraction=4096)
         assert bits(whole(x, w, labels)) == bits(chunked(x, w, labels))
+        sizes = [workspace_in(one.explain(x, w, labels)) for one in (chunked, whole)]
+        assert sizes[0] < sizes[1] / 2
         assert chunked_in(chunked.explain(x, w, labels))
         assert not chunked_in(whole.explain(x, w, labels))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 5000), (5000, 64)])
+def test_segments_of_a_long_sum_are_those_of_the_whole(rows: int, columns: int) -> None:
+    x, w, labels = arrays(rows, 4, columns)
+    function = ts.value_and_grad(LOSSES["mean"], (0, 1))
+    whole: Any = ts.jit(function)
+    chunked: Any = ts.jit(function, largest_contraction=rows * columns // 5)
+    assert "segment = " in chunked.lower(x, w, labels).graph
+    assert bits(whole(x, w, labels)) == bits(chunked(x, w, labels))
+    assert chunked_in(chunked.explain(x, w, labels))
 
 
 def workspace(function: Any, **options: Any) -> tuple[int, Any]:
