@@ -459,3 +459,10 @@ def test_elements_beside_a_short_dim_are_read_in_lines() -> None:
     ptx = ptx_of(lowered(reversed_axes, np.zeros((8, 64, 512, 2), np.float16)))
     assert "ld.shared" in ptx
     assert "ld.global" in ptx
+
+
+def test_whole_tiles_have_no_loop() -> None:
+    """A program of a GPU has one tile: where all are whole, it loads, computes and stores, and that is all."""
+    whole, cut = (ptx_of(lowered(added, *[np.zeros((count,), BF16)] * 2)) for count in (1 << 20, (1 << 20) + 8))
+    assert "bra" not in whole
+    assert "bra" in cut

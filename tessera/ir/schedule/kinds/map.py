@@ -20,6 +20,7 @@ from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import check_shapes
+from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.facets import Gather, Pointwise
 from tessera.ir.tile.language import TileRegion
 from tessera.types.dim import Dim, minimum, next_power_of_two, product
@@ -228,6 +229,8 @@ def emit_walk(
     run of vectors then has one program.
     """
     extents = dict(zip(walk.names, walk.extents, strict=True))
+    if by_blocks and request.machine.is_gpu and is_multiple(walk.extents[-1], sizes[walk.names[-1]]):
+        by_blocks = False  # all tiles are whole: nothing is left to loop over
     block = sizes[walk.names[-1]] if by_blocks and request.machine.is_gpu else BLOCK
     steps = {**sizes, walk.names[-1]: block} if by_blocks else sizes
     grid = [extent.ceildiv(steps.get(name, 1)) for name, extent in extents.items()] or [Dim.constant(1)]
