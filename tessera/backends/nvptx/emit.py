@@ -477,15 +477,18 @@ class Emitter:
             here[axis] = self.f.add(here[axis], step)
         return here
 
-    def is_below(self, at: Index, layout: Layout, register: int, bound: Value, is_last: bool) -> Value:
-        """Whether the coordinate `at` of the element in a register is below a bound, along the last axis or another."""
+    def is_below(
+        self, env: dict[str, Index], axes: Sequence[str], axis: str, layout: Layout, register: int, bound: Value
+    ) -> Value:
+        """Whether the coordinate of the element in a register is below a bound along an axis."""
         f = self.f
-        if not self.has_rows or not is_last or layout.is_repeated or layout.shape[-1] % layout.group:
+        is_row = self.has_rows and axis == axes[-1] and not layout.is_repeated and not layout.shape[-1] % layout.group
+        at = self.coordinates(env, axes, layout, 0 if is_row else register)[axis]
+        if not is_row:
             return f.icmp("slt", at, bound)
         # One number of a row serves all elements of a thread: a coordinate of each would take two registers.
-        start = layout.start(register) % layout.shape[-1]
-        left = f.sub(f.add(bound, start), at)
-        return f.icmp("sgt", f.cast("trunc", f.smin(left, 1 << 20), "i32"), f.const("i32", start))
+        left = f.cast("trunc", f.smin(f.sub(bound, at), 1 << 20), "i32")
+        return f.icmp("sgt", left, f.const("i32", layout.start(register) % layout.shape[-1]))
 
     def on_yield(self, op: SpecOp) -> None:
         """The end of a block: what it gives is read where it ends."""

@@ -120,7 +120,7 @@ class Access:
             if self.emitter.is_elementwise and fit_words(op, (Dim.symbol(axis), bound)):
                 parts.append(f.icmp("slt", *(f.cast("trunc", f.index(one), "i32") for one in (here[axis], end))))
             else:
-                parts.append(self.emitter.is_below(here[axis], self.layout, register, end, axis == op.axes[-1]))
+                parts.append(self.emitter.is_below(self.env, self.swapped or op.axes, axis, self.layout, register, end))
         own: tuple[Dim, ...] = op.windows
         for expr, extent in zip(own[::2], own[1::2], strict=True) if windows is None else windows:
             parts.append(self.is_inside(expr, extent, here, register))

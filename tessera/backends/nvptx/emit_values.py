@@ -245,7 +245,7 @@ def emit_clip(emitter: Emitter, op: ops.ClipOp) -> None:
     found: list[Value] = []
     for register, value in enumerate(emitter.registers(source)):
         here = emitter.coordinates(env, op.axes, source.layout, register)
-        bound, is_last = dim_value(f, op.bound, here), op.axis == op.axes[-1]
-        inside = emitter.is_below(here[op.axis], source.layout, register, bound, is_last)
+        bound = dim_value(f, op.bound, here)
+        inside = emitter.is_below(env, op.axes, op.axis, source.layout, register, bound)
         found.append(f.select(inside, value, other))
     emitter.set_result(op, found)

@@ -78,7 +78,7 @@ ttile.kernel @widest(%x: !ttile.buffer<[64, 262145], f32>, %y: !ttile.buffer<[64
 // -----
 // A symbolic width has a kernel for wide rows beside that for all, which is as it was.
 // CHECK-LABEL: ttile.kernel @any__shared(
-// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 16, nvptx.leaves = 1, nvptx.rows = "registers"}
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 16, nvptx.blocks = 2, nvptx.leaves = 1, nvptx.rows = "registers"}
 // CHECK-LABEL: ttile.kernel @any(
 // CHECK-SAME:    nvptx.threads = 32}
 ttile.kernel @any(%x: !ttile.buffer<[64, N], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = ["N"], grid = [64], writes = [1]} {

@@ -72,20 +72,29 @@ def plan_leaves(kernel: KernelOp, leaves: int, has_clusters: bool) -> None:
     if row_plan.THREADS.of(kernel) != WARP or leaves <= 1:
         return
     is_run = any(row_plan.run_length(loop.low) for loop in row_plan.loops_in(kernel))
-    computed = sum(isinstance(op, ElementwiseOp | SelectOp) for op in kernel.walk())
-    most = MOST_LEAVES if computed <= LIGHT else LIGHT_LEAVES
+    most = MOST_LEAVES if is_light(kernel) else LIGHT_LEAVES
     if has_clusters and not is_run:
         blocks, warps, each, most = *divide_leaves(leaves), LIGHT_LEAVES
     else:
         each = -(-leaves // MOST_ROW_WARPS)
         blocks, warps = 1, -(-leaves // each)
     if each <= most:
-        is_small = computed <= LIGHT and max(map(_element_bytes, row_plan.ops_in(kernel))) <= 4
-        row_plan.BLOCKS.write(kernel, RESIDENT_WARPS // warps if has_clusters and each == 1 and is_small else 0)
+        row_plan.BLOCKS.write(kernel, resident_blocks(kernel, warps) if has_clusters and each == 1 else 0)
         row_plan.WARPS_PER_ROW.write(kernel, warps)
         row_plan.ROW_BLOCKS.write(kernel, blocks)
         row_plan.LEAVES.write(kernel, each)
         row_plan.ROWS.write(kernel, row_plan.REGISTERS)
+
+
+def is_light(kernel: KernelOp) -> bool:
+    """Whether little is computed of a row."""
+    return sum(isinstance(op, ElementwiseOp | SelectOp) for op in kernel.walk()) <= LIGHT
+
+
+def resident_blocks(kernel: KernelOp, warps: int) -> int:
+    """Blocks of so many warps that a multiprocessor holds where each has one leaf; 0 where registers decide that."""
+    is_small = max(map(_element_bytes, row_plan.ops_in(kernel))) <= 4
+    return RESIDENT_WARPS // warps if is_small and is_light(kernel) else 0
 
 
 def _element_bytes(op: Operation) -> int:
@@ -126,6 +135,7 @@ def clone_for_wide_rows(kernel: KernelOp) -> KernelOp:
     made = kernel.clone()
     made.symbol, made.variant_of = shared_symbol(kernel.symbol), kernel.symbol
     row_plan.WARPS_PER_ROW.write(made, MOST_ROW_WARPS)
+    row_plan.BLOCKS.write(made, resident_blocks(kernel, MOST_ROW_WARPS))
     row_plan.LEAVES.write(made, 1)
     row_plan.ROWS.write(made, row_plan.REGISTERS)
     return made
