@@ -18,8 +18,8 @@ from tessera.backends.nvptx.approximate_functions import find_exp_bounds
 from tessera.backends.nvptx.emit_matmul import MatmulWriter
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
-from tessera.backends.nvptx.passes.choose_vectors import is_elementwise
 from tessera.backends.nvptx.matmul_plan import plan_of
+from tessera.backends.nvptx.passes.choose_vectors import is_elementwise
 from tessera.backends.nvptx.row_plan import (
     BLOCKS,
     FETCHES_LINES,

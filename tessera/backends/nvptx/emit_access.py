@@ -119,8 +119,10 @@ class Access:
             end = dim_value(f, bound, here) if end is None else end
             if self.emitter.is_elementwise and fit_words(op, (Dim.symbol(axis), bound)):
                 parts.append(f.icmp("slt", *(f.cast("trunc", f.index(one), "i32") for one in (here[axis], end))))
-            else:
+            elif self.emitter.has_rows:
                 parts.append(self.emitter.is_below(self.env, self.swapped or op.axes, axis, self.layout, register, end))
+            else:
+                parts.append(f.icmp("slt", here[axis], end))
         own: tuple[Dim, ...] = op.windows
         for expr, extent in zip(own[::2], own[1::2], strict=True) if windows is None else windows:
             parts.append(self.is_inside(expr, extent, here, register))

@@ -21,6 +21,8 @@ _ENDS = ("ret", "exit", "trap")
 _SILENT = ("st.", "bra", "bar", "red", "fence", "membar", "ret", "exit", "trap", "call", "setmaxnreg", "barrier")
 _SILENT_TOO = ("mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "cp.async", "stmatrix", "prefetch", "nanosleep")
 _ACCUMULATING = ("wgmma.mma_async", "mma.sync")
+_FRESH = "Q"
+"""The predicate of a dot that writes its accumulators, and adds nothing to them."""
 _UNGUARDED = ("bar", "wgmma", *_ENDS)
 """What stays behind its branch."""
 
@@ -88,7 +90,8 @@ def _instruction(text: str) -> Instruction:
     is_silent = name.startswith((*_SILENT, *_SILENT_TOO))
     made = () if is_silent or not parts else tuple(_REGISTER.findall(parts[0]))
     read = tuple(_REGISTER.findall(" ".join(parts[0 if is_silent else 1 :])))
-    if name.startswith(_ACCUMULATING) or guard is not None:
+    is_sum = name.startswith(_ACCUMULATING) and _FRESH not in parts
+    if is_sum or guard is not None:
         # What a guarded instruction does not write stays, and sums are read as well as written.
         read = (*read, *made)
     return Instruction(name, text, made, (*guards, *read))
