@@ -90,7 +90,10 @@ def test_both_dots_of_a_block_are_in_flight_before_the_first_is_waited_for(causa
             assert body.split("ttarget.mma_wait")[0].count("ttarget.mma_issue") == 2
 
 
-@pytest.mark.parametrize(("size", "names"), [(64, ["q", "kv"]), (128, ["q", "kv"]), (256, ["q", "k", "v"])])
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [(64, ["q", "kv"]), (128, ["q", "kv"]), (256, ["q", "k", "v"]), *((size, ["q", "kv"]) for size in (48, 80, 96))],
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_each_pass_runs_on_tensor_cores_without_atomics(size: int, names: list[str], causal: bool) -> None:
     kernels = backward_kernels(shapes_of(8, 2, 512, 512, size), causal)
@@ -104,8 +107,10 @@ def test_each_pass_runs_on_tensor_cores_without_atomics(size: int, names: list[s
 
 
 @pytest.mark.parametrize(
-    ("causal", "sizes"), [(True, (2, 1, 150, 150, 64)), (False, (1, 1, 130, 70, 128)), (True, (1, 1, 70, 200, 64))]
-)
+    ("causal", "sizes"),
+    [(True, (2, 1, 150, 150, 64)), (False, (1, 1, 130, 70, 128)), (True, (1, 1, 70, 200, 64)),
+     (True, (1, 1, 150, 150, 96)), (False, (1, 1, 70, 130, 80))],
+)  # fmt: skip
 def test_simulated_kernels_have_the_values_of_the_formula(causal: bool, sizes: tuple[int, ...]) -> None:
     """Weights and gradients of scores are rounded before their dots, and results once more."""
     shapes, rng = shapes_of(*sizes), np.random.default_rng(7)

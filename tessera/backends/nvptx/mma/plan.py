@@ -115,12 +115,31 @@ def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
     dots: dict[SpecOp, MmaDot] = {
         op: _plan_dot(op, rows, rows // (WGMMA_ROWS * consumers), passed, units, forms) for op in dot_ops
     }
+    dots = _in_same_lines(dots)
     if units.trims and consumers > 1:
         _check_held(dots, rows // (WGMMA_ROWS * consumers))
     hidden = _hidden(ops, passed, set(dot_ops))
     _check_still(kernel, [op for op in ops if op in passed or op.name == "ttile.fetch"])
     _check_tiles(ops, rows, hidden)
     return Plan(rows, consumers, dots, hidden, _columns(ops))
+
+
+def _in_same_lines(dots: Mapping[SpecOp, MmaDot]) -> dict[SpecOp, MmaDot]:
+    """Dots whose loads are copied once: what one reads along k and another across it has the lines of the former.
+
+    Those divide a row, which is whole spans for both then.
+    """
+    sides = [side for dot in dots.values() for side in (dot.lhs, dot.rhs) if isinstance(side, CopiedOperand)]
+    lines = {side.load: side.box.sizes[-1] for side in sides if side.major == "k"}
+
+    def agree(side: MmaOperand) -> MmaOperand:
+        line = lines.get(side.load) if isinstance(side, CopiedOperand) else None
+        if not isinstance(side, CopiedOperand) or line is None or line == side.box.sizes[-1]:
+            return side
+        pieces = sizes_of(side.value)[side.box.inner] // line
+        return replace(side, box=replace(side.box, sizes=(*side.box.sizes[:-1], line), pieces=pieces))
+
+    return {op: replace(dot, lhs=agree(dot.lhs), rhs=agree(dot.rhs)) for op, dot in dots.items()}
 
 
 def _check_held(dots: Mapping[SpecOp, MmaDot], blocks: int) -> None:
