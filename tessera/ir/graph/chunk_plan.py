@@ -8,6 +8,7 @@ column loops go along that one, and rematerialize what is wide, from narrow valu
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -93,6 +94,8 @@ class ChunkPlan:
         self.root, self.elements = root, tensor_value(root.results[0]).size.value or 0
         self.axes: dict[SSAValue, int] = {root.results[0]: axis}
         """The row axis of each value that follows the product row by row."""
+        self.joined: set[SSAValue] = set()
+        """The wide values among them that are computed of the product, or joined with such."""
         self.core = self._find_core()
         self.stage: dict[SSAValue, int] = {}
         """How many loops one after the other come before a value is in memory."""
@@ -120,8 +123,11 @@ class ChunkPlan:
     # What the row loops compute.
 
     def is_wide(self, value: SSAValue) -> bool:
-        """Whether a value has about as many elements as the product."""
-        return (tensor_value(value).size.value or 0) * RATIO >= self.elements
+        """Whether a value has about as many elements as the product; of what follows it, only what is joined with it.
+
+        A layer may have values as wide that come of narrow ones: their rows are needed by others.
+        """
+        return self._is_large(value) and (value in self.joined or value not in self.axes)
 
     def is_inner(self, value: SSAValue) -> bool:
         """Whether a value is wide and computed by loops alone, so that it is in memory nowhere."""
@@ -129,28 +135,68 @@ class ChunkPlan:
 
     def _find_core(self) -> set[SSAValue]:
         """Values of row loops: wide ones, what is computed of them, and what lies between that and other wide ones."""
-        for op in self.ops:
-            if op is not self.root and op.spec.short_name != BARRIER:
-                self._follow(op)
+        self._follow_all()
+        pending = list(self.joined)
+        while pending:
+            new = [one for one in self._neighbours(pending.pop()) if one not in self.joined]
+            self.joined.update(new)
+            pending += new
         core = set[SSAValue]()
         for value in reversed(self.axes):
             assert isinstance(value.owner, SpecOp)
             operands = map(resolve, value.owner.operands)
-            is_first = any(operand in self.axes and self.is_wide(operand) for operand in operands)
+            is_first = not self.joined.isdisjoint(operands)
             leads = any(result in core for user in users_of(value) for result in user.results)
             if self.is_wide(value) or is_first or leads:
                 core.add(value)
         return core
 
-    def _follow(self, op: SpecOp) -> None:
+    def _follow_all(self) -> None:
+        """Find the row axis of all that follows; in order, so that most that cannot be in chunks end here early."""
+        order = {op: at for at, op in enumerate(self.ops)}
+        pending = [order[self.root]]
+        seen = set(pending)
+        while pending:
+            op = self.ops[heapq.heappop(pending)]
+            if op is self.root or self._follow(op):
+                self._join(op)
+                new = {order[user] for user in users_of(op.results[0]) if isinstance(user, SpecOp)} - seen
+                seen |= new
+                for at in new:
+                    heapq.heappush(pending, at)
+            elif not self._may_end(op) and not self.joined.isdisjoint(map(resolve, op.operands)):
+                raise NotIndependentError(f"`{op.name}` needs all of a wide value")
+
+    def _join(self, op: SpecOp) -> None:
+        value = op.results[0]
+        if self._is_large(value) and (op is self.root or not self.joined.isdisjoint(map(resolve, op.operands))):
+            self.joined.add(value)
+
+    def _neighbours(self, value: SSAValue) -> Iterator[SSAValue]:
+        """Wide values that are computed of a wide one, or with it."""
+        assert isinstance(value.owner, SpecOp)
+        for op in (value.owner, *users_of(value)):
+            if op.results and op.results[0] in self.axes:
+                values = (*map(resolve, op.operands), op.results[0])
+                yield from (one for one in values if one in self.axes and self._is_large(one))
+
+    def _is_large(self, value: SSAValue) -> bool:
+        return (tensor_value(value).size.value or 0) * RATIO >= self.elements
+
+    def _may_end(self, op: SpecOp) -> bool:
+        """Whether an op may be computed along some other axis, by a column loop."""
+        if len(op.results) != 1:
+            return False
+        return any(cut_axes(op, axis) is not None for axis in range(tensor_value(op.results[0]).rank))
+
+    def _follow(self, op: SpecOp) -> bool:
         known = {at: self.axes[one] for at, one in enumerate(map(resolve, op.operands)) if one in self.axes}
-        if not known or len(op.results) != 1:
-            return
-        for axis in range(tensor_value(op.results[0]).rank):
+        for axis in range(tensor_value(op.results[0]).rank if len(op.results) == 1 else 0):
             found = cut_axes(op, axis)
             if found is not None and all(found[at] == own for at, own in known.items()):
                 self.axes[op.results[0]] = axis
-                return
+                return True
+        return False
 
     # In which loop each value is computed, and which loops come after which.
 
