@@ -68,6 +68,7 @@ PROPERTIES = {
     "nvptx-insert-barriers": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
     "nvptx-place-scratch": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
     "nvptx-plan-rows": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
+    "nvptx-plan-matmuls": f"{NVPTX}/test_thread_matmuls.py::test_text_computes_the_product",
     "nvptx-plan-threads": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
     "nvptx-unroll-loops": f"{NVPTX}/test_row_passes.py::test_what_registers_hold_is_unrolled_and_nothing_else_is_there",
     "nvptx-lower-kernels": f"{HERE}::test_kernels_of_random_bodies_have_code_for_a_gpu",

@@ -78,7 +78,7 @@ def test_the_estimate_of_plain_kernels_is_near_what_the_assembler_says() -> None
 @pytest.mark.slow
 @pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
 def test_the_estimate_is_near_what_the_assembler_says() -> None:
-    """Over kernels of all kinds: 41 of 56 within a fifth, none far off but three that are known, and on average right."""
+    """Over kernels of all kinds: 41 of 56 within a fifth, none far off but three known ones, and right on average."""
     found = ratios(("f32", "bf16", "f64"), PROGRAMS)
     far = {name: round(ratio, 2) for name, ratio in found.items() if abs(ratio - 1) > BAND}
     assert len(found) == 56

@@ -7,13 +7,13 @@ bound: it changes nothing in steps whose first column is at or above the bound o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx.types import shaped_type
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.typed_ops import ClipOp, ConstantOp, IndexOp, SelectOp
+from tessera.ir.tile.typed_ops import ClipOp, ConstantOp, ForOp, IndexOp, SelectOp
 from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.dtype import bool_
 from tessera.types.frozen import frozen
@@ -62,6 +62,61 @@ def _bound_along(op: ClipOp, source: Block) -> StepLimit | None:
 
 def _is_false(value: SSAValue) -> bool:
     return isinstance(value.owner, ConstantOp) and shaped_type(value).dtype is bool_ and not value.owner.value("value")
+
+
+# Loops cut where masks begin or end to matter.
+
+_FEW = 2
+"""A loop of so many steps is not cut: what is saved is less than the code of another loop costs."""
+
+
+@frozen
+class Steps:
+    """Some steps of a loop, and the masks that they leave out."""
+
+    low: SSAValue
+    high: SSAValue
+    without: frozenset[SpecOp] = frozenset()
+
+
+def cut_steps(
+    op: ForOp,
+    limits: tuple[SSAValue, SSAValue],
+    values: Mapping[SSAValue, SSAValue],
+    index: Callable[[Dim, Mapping[str, SSAValue]], SSAValue],
+) -> list[Steps]:
+    """All steps of a loop between limits in order; `index` computes an expression of named `values`."""
+    source, (low, high), step = op.regions[0].block, limits, op.value("step")
+    parts = [part for part in source.ops if isinstance(part, SpecOp)]
+    begins = {part: found for part in parts if (found := whole_from(part, source)) is not None}
+    conditions = [part for part in parts if part in [choice.operands[0].owner for choice in begins]]
+    clips = [part for part in parts if part not in conditions]
+    ends = {part: found for part in clips if (found := whole_up_to(part, source)) is not None}
+    known = known_limits(op)
+    if not (ends or begins) or (known is not None and known[1] - known[0] <= _FEW * step):
+        return [Steps(low, high)]
+    names, first, last = {"_low": low, "_high": high}, Dim.symbol("_low"), Dim.symbol("_high")
+    begin = begin_of_whole(first, last, [_named(found, names, values) for found in begins.values()], step)
+    end = end_of_whole(begin, last, [_named(found, names, values) for found in ends.values()], step)
+    begin_at, end_at = index(begin, names) if begins else low, index(end, names) if ends else high
+    # A condition that nobody else reads is left out with the choice by it.
+    unread = [part for part in conditions if _users(part) <= set(begins)]
+    whole = Steps(begin_at, end_at, frozenset((*ends, *begins, *unread)))
+    return [*([Steps(low, begin_at)] if begins else []), whole, *([Steps(end_at, high)] if ends else [])]
+
+
+def _named(found: StepLimit, names: dict[str, SSAValue], values: Mapping[SSAValue, SSAValue]) -> Dim:
+    """A limit with names of its own for the indices that it is computed from."""
+    own: dict[str, Dim] = {}
+    for name, index in found.where.items():
+        if name in found.limit.symbols:
+            own[name] = Dim.symbol(f"_{len(names)}")
+            names[f"_{len(names)}"] = values[index]
+    return found.limit.substitute(own)
+
+
+def _users(op: SpecOp) -> set[Operation]:
+    return {use.operation for result in op.results for use in result.uses}
 
 
 def end_of_whole(begin: Dim, high: Dim, bounds: Sequence[Dim], step: int) -> Dim:

@@ -13,37 +13,16 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backends.nvptx.mma.clipped_steps import (
-    StepLimit,
-    begin_of_whole,
-    end_of_whole,
-    known_limits,
-    whole_from,
-    whole_up_to,
-)
+from tessera.backends.nvptx.mma.clipped_steps import Steps, cut_steps
 from tessera.backends.nvptx.mma.loops import makers_of
 from tessera.backends.nvptx.mma.plan import MmaDot
 from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
 from tessera.backends.nvptx.types import spec_ops, yielded_values
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.typed_ops import ClipOp, ConstantOp, ForOp
-from tessera.types.dim import Dim
-from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.mma.lower import Consumer
-
-_FEW = 2
-"""A loop of so many steps is not cut: what is saved is less than the code of another loop costs."""
-
-
-@frozen
-class Steps:
-    """Some steps of a loop, and the masks that they leave out."""
-
-    low: SSAValue
-    high: SSAValue
-    without: frozenset[SpecOp] = frozenset()
 
 
 class OrderedLoop:
@@ -68,7 +47,8 @@ class OrderedLoop:
         consumer, op = self.consumer, self.op
         rings, count = consumer.inside(op), len(op.results)
         state = [*consumer.of(op.operands[2:]), *consumer.cursors_of(rings)]
-        pieces = self._pieces()
+        limits = consumer.of(op.operands[:2])
+        pieces = cut_steps(op, (limits[0], limits[1]), consumer.values, consumer.index)
         for piece in pieces:
 
             def write(_: SSAValue, carried: Sequence[SSAValue], piece: Steps = piece) -> list[SSAValue]:
@@ -81,36 +61,6 @@ class OrderedLoop:
             state = consumer.steps(op, [piece.low, piece.high], state, write, is_nonempty)
         consumer.values.update(zip(op.results, state[:count], strict=True))
         consumer.cursors.update(zip(rings, state[count:], strict=True))
-
-    def _pieces(self) -> list[Steps]:
-        """All steps in order, cut where masks begin or end to matter."""
-        low, high = self.consumer.of(self.op.operands[:2])
-        begins = {part: found for part in self.parts if (found := whole_from(part, self.source)) is not None}
-        conditions = [part for part in self.parts if part in [choice.operands[0].owner for choice in begins]]
-        clips = [part for part in self.parts if part not in conditions]
-        ends = {part: found for part in clips if (found := whole_up_to(part, self.source)) is not None}
-        # A condition that nobody else reads is left out with the choice by it.
-        unread = [part for part in conditions if _users(part) <= set(begins)]
-        step, known = self.op.value("step"), known_limits(self.op)
-        if not (ends or begins) or (known is not None and known[1] - known[0] <= _FEW * step):
-            return [Steps(low, high)]
-        names, first, last = {"_low": low, "_high": high}, Dim.symbol("_low"), Dim.symbol("_high")
-        begin = begin_of_whole(first, last, [self._named(found, names) for found in begins.values()], step)
-        end = end_of_whole(begin, last, [self._named(found, names) for found in ends.values()], step)
-        begin_at = self.consumer.index(begin, names) if begins else low
-        end_at = self.consumer.index(end, names) if ends else high
-        whole = Steps(begin_at, end_at, frozenset((*ends, *begins, *unread)))
-        before = [Steps(low, begin_at)] if begins else []
-        return [*before, whole, *([Steps(end_at, high)] if ends else [])]
-
-    def _named(self, found: StepLimit, names: dict[str, SSAValue]) -> Dim:
-        """A limit with names of its own for the indices that it is computed from."""
-        own: dict[str, Dim] = {}
-        for name, index in found.where.items():
-            if name in found.limit.symbols:
-                own[name] = Dim.symbol(f"_{len(names)}")
-                names[f"_{len(names)}"] = self.consumer.values[index]
-        return found.limit.substitute(own)
 
     # One step.
 
@@ -168,7 +118,3 @@ class OrderedLoop:
             op, pending = self.flying.pop(0)
             consumer.values[op.results[0]] = consumer.close(pending, len(self.flying))
             consumer.leave(op)
-
-
-def _users(op: SpecOp) -> set[Operation]:
-    return {use.operation for result in op.results for use in result.uses}
