@@ -217,11 +217,11 @@ class Jit(_Hot):
         """`is_led` says that its tensors alone led the call here, to a GPU: nobody asked for copies."""
         outer: Any = dispatch.active()
         if getattr(outer, "is_scope", False):
-            from tessera.frontend.scopes import entered, keep_promise  # noqa: PLC0415 - few calls stand in a scope
+            from tessera.frontend.scopes import find_entered, keep_promise  # noqa: PLC0415 - few calls stand in a scope
 
             here = self.under(outer.policy, outer.device)
             made = keep_promise(here)
-            self._scoped = _Scoped(outer.__class__, outer.policy, outer.device, here, entered)
+            self._scoped = _Scoped(outer.__class__, outer.policy, outer.device, here, find_entered)
             with dispatch.suspend_traces():
                 return made(*args, **kwargs)
         if outer is not None:

@@ -102,7 +102,7 @@ def enter_scope(scope: Scope) -> Generator[None]:
     scope.leave()
 
 
-def entered() -> Sequence[Scope]:
+def find_entered() -> Sequence[Scope]:
     """All scopes of effects that are entered, whether or not the active trace is the one that they were entered in."""
     return _SCOPES.get()
 

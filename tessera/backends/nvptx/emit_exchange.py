@@ -469,7 +469,7 @@ def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
     at = emitter.at(layout)
     groups = [at.coordinates(register) for register in range(0, layout.registers, vector)]
     rows = [_clamp_row(f, layout, at, group, number * vector) for number, group in enumerate(groups)]
-    depth = gcd(K, _depth_of(emitter))
+    depth = gcd(K, _elements_along_k(emitter))
 
     def step(k: Value, accumulators: list[Value]) -> list[Value]:
         firsts: dict[str, list[Value]] = {}
@@ -489,7 +489,7 @@ def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
     emitter.set_result(op, f.loop(0, K, depth, step, list(emitter.registers(acc))))
 
 
-def _depth_of(emitter: Emitter) -> int:
+def _elements_along_k(emitter: Emitter) -> int:
     dots = [other for other in emitter.kernel.walk() if isinstance(other, ops.DotOp)]
     count = sum(emitter.layout(other.results[0])[0].registers for other in dots)
     return _NEIGHBOURS if len(dots) == 1 or count * _NEIGHBOURS <= _MOST_FACTORS else 1

@@ -89,7 +89,7 @@ class ThreadAttention(Attention):
         return self.width * size <= most * 32 * (self._warps_of(self.rows.tile) or 8)
 
     @property
-    def _is_ahead(self) -> bool:
+    def _prefetches(self) -> bool:
         """Whether registers hold a tile while another is multiplied, so that it is loaded before that."""
         fits = self._is_held(max(self.head.tile, self.columns.size.value or 1), AHEAD)
         return self.head.is_one and len(self.pieces) == 1 and fits
@@ -134,13 +134,13 @@ class ThreadAttention(Attention):
     def _loop(self, first: SSAValue | None, at: Dim, length: Dim, carried: list[SSAValue]) -> list[SSAValue]:
         """Blocks of keys from one on, of a length that they have in all; the first keys of the next are carried."""
         b, tile = self.b, self.keys.tile
-        is_ahead = tile == KEYS and self._is_ahead and self.call.operands[1].dtype is self.dtype
+        prefetches = tile == KEYS and self._prefetches and self.call.operands[1].dtype is self.dtype
 
         def place(more: int, step: SSAValue) -> SSAValue:
             return b.index(at + Dim.symbol("_step") + more, {**self.coords, "_step": step})
 
         def block(step: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            if not is_ahead:
+            if not prefetches:
                 return self._attend_block(first, place(0, step), carried)
             following: list[SSAValue] = []
 
@@ -150,7 +150,7 @@ class ThreadAttention(Attention):
             *sums, keys = carried
             return [*self._attend_block(first, place(0, step), sums, keys, load), *following]
 
-        start = [self._load_keys(b.index(at, self.coords), self._end)] if is_ahead else []
+        start = [self._load_keys(b.index(at, self.coords), self._end)] if prefetches else []
         found = b.loop(b.index(0), b.index(length, self.coords), tile, block, [*carried, *start])
         return found[: len(carried)]
 
@@ -177,13 +177,13 @@ class ThreadAttention(Attention):
         j: SSAValue,
         carried: list[SSAValue],
         keys: SSAValue | None = None,
-        ahead: Callable[[], None] = lambda: None,
+        prefetch: Callable[[], None] = lambda: None,
     ) -> list[SSAValue]:
-        """Scores, softmax, sums; values are loaded before scores where registers hold them, and `ahead` before sums."""
+        """Scores, softmax, sums; values are loaded before scores where registers hold them; `prefetch` before sums."""
         b, (*sums, top, total) = self.b, carried
         scores, values = self._score(first, j, keys)
         weights, kept, new, total = self._weigh(self._mask(scores, j), top, total)
-        ahead()
+        prefetch()
         found: list[SSAValue] = []
         for number, acc in enumerate(sums):
             values = values or self._load_values(number, j)
@@ -198,7 +198,7 @@ class ThreadAttention(Attention):
 
     def _score(self, first: SSAValue | None, j: SSAValue, keys: SSAValue | None) -> tuple[SSAValue, SSAValue | None]:
         """The scores of a block, and its values where they are loaded already."""
-        if not self._is_ahead or first is None:
+        if not self._prefetches or first is None:
             return self._scores(first, j), None
         b = self.b
         keys = keys or self._load_keys(j)

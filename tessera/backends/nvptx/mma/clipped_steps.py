@@ -96,8 +96,8 @@ def cut_steps(
     if not (ends or begins) or (known is not None and known[1] - known[0] <= _FEW * step):
         return [Steps(low, high)]
     names, first, last = {"_low": low, "_high": high}, Dim.symbol("_low"), Dim.symbol("_high")
-    begin = begin_of_whole(first, last, [_named(found, names, values) for found in begins.values()], step)
-    end = end_of_whole(begin, last, [_named(found, names, values) for found in ends.values()], step)
+    begin = begin_of_whole(first, last, [_give_names(found, names, values) for found in begins.values()], step)
+    end = end_of_whole(begin, last, [_give_names(found, names, values) for found in ends.values()], step)
     begin_at, end_at = index(begin, names) if begins else low, index(end, names) if ends else high
     # A condition that nobody else reads is left out with the choice by it.
     unread = [part for part in conditions if _users(part) <= set(begins)]
@@ -105,7 +105,7 @@ def cut_steps(
     return [*([Steps(low, begin_at)] if begins else []), whole, *([Steps(end_at, high)] if ends else [])]
 
 
-def _named(found: StepLimit, names: dict[str, SSAValue], values: Mapping[SSAValue, SSAValue]) -> Dim:
+def _give_names(found: StepLimit, names: dict[str, SSAValue], values: Mapping[SSAValue, SSAValue]) -> Dim:
     """A limit with names of its own for the indices that it is computed from."""
     own: dict[str, Dim] = {}
     for name, index in found.where.items():

@@ -129,15 +129,15 @@ def _in_same_lines(dots: Mapping[SpecOp, MmaDot]) -> dict[SpecOp, MmaDot]:
 
     Those divide a row, which is whole spans for both then.
     """
-    sides = [side for dot in dots.values() for side in (dot.lhs, dot.rhs) if isinstance(side, CopiedOperand)]
-    lines = {side.load: side.box.sizes[-1] for side in sides if side.major == "k"}
+    copied = [operand for dot in dots.values() for operand in (dot.lhs, dot.rhs) if isinstance(operand, CopiedOperand)]
+    lines = {operand.load: operand.box.sizes[-1] for operand in copied if operand.major == "k"}
 
-    def agree(side: MmaOperand) -> MmaOperand:
-        line = lines.get(side.load) if isinstance(side, CopiedOperand) else None
-        if not isinstance(side, CopiedOperand) or line is None or line == side.box.sizes[-1]:
-            return side
-        pieces = sizes_of(side.value)[side.box.inner] // line
-        return replace(side, box=replace(side.box, sizes=(*side.box.sizes[:-1], line), pieces=pieces))
+    def agree(operand: MmaOperand) -> MmaOperand:
+        line = lines.get(operand.load) if isinstance(operand, CopiedOperand) else None
+        if not isinstance(operand, CopiedOperand) or line is None or line == operand.box.sizes[-1]:
+            return operand
+        pieces = sizes_of(operand.value)[operand.box.inner] // line
+        return replace(operand, box=replace(operand.box, sizes=(*operand.box.sizes[:-1], line), pieces=pieces))
 
     return {op: replace(dot, lhs=agree(dot.lhs), rhs=agree(dot.rhs)) for op, dot in dots.items()}
 
