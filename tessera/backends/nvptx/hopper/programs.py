@@ -103,8 +103,8 @@ class Mailbox:
 def program_at(f: FunctionText, op: SpecOp, position: Value, counts: Sequence[Value]) -> list[Value]:
     """The program at a position in order: rows of the last axis but one in groups, all of the last axis with each.
 
-    Programs of a group run together, so that what they read stays in L2. Where CTAs take them as they get done, rows are
-    those of all axes but the last: the longest programs of many rows come first.
+    Programs of a group run together, so that what they read stays in L2. Where CTAs take them as they get done,
+    rows are those of all axes but the last: the longest programs of many rows come first.
     """
     group = op.value("group")
     if op.value("mailbox") != -1 and len(counts) > 2:
