@@ -17,7 +17,7 @@ from tessera.backends.nvptx import values
 from tessera.backends.nvptx.text import ALL_LANES, WARP, assembly, shuffle, special, warp_barrier
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.vector_ops import KeySort
-from tessera.types.dtype import DType
+from tessera.types.dtype import DType, f32
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
@@ -32,13 +32,14 @@ _BITS, DIGITS = 8, 256
 """Bits of a digit, and how many digits there are."""
 
 
-_INFINITIES = {"f32": 0x7F800000, "bf16": 0x7F80, "f16": 0x7C00}
-"""The bits of infinity, beyond which there are no numbers."""
+_INFINITY, _MISSING = 0x7F800000, 0xFFFF0000
+"""The bits of infinity in f32, beyond which there are no numbers, and the order of what is none, behind that of all."""
 
 
 def has_radix_sort(dtype: DType, count: int | None) -> bool:
     """Whether a row is sorted by the bytes of its keys: enough of them, and of few bytes each."""
-    is_ordered = dtype.name in _INFINITIES if dtype.is_float else dtype.bytes * 8 <= MOST_BITS
+    # Narrower floats are compared in f32.
+    is_ordered = dtype is f32 if dtype.is_float else dtype.bytes * 8 <= MOST_BITS
     return count is not None and LEAST <= count < 1 << 31 and is_ordered
 
 
@@ -115,11 +116,10 @@ class RadixSort(KeySort):
         sign = f.const("i32", 1 << size - 1)
         if self.dtype.is_float:
             magnitude = f.op("and", word, f.const("i32", (1 << size - 1) - 1))
-            is_missing = f.icmp("ugt", magnitude, f.const("i32", _INFINITIES[self.dtype.name]))
+            is_missing = f.icmp("ugt", magnitude, f.const("i32", _INFINITY))
             is_below = f.icmp("eq" if self.descending else "ne", f.op("and", word, sign), f.const("i32", 0))
             moved = [f.op(name, sign, magnitude) for name in ("sub", "add")]
-            last = f.const("i32", (1 << size) - (1 << size // 2))
-            return f.select(is_missing, last, f.select(is_below, moved[0], moved[1]))
+            return f.select(is_missing, f.const("i32", _MISSING), f.select(is_below, moved[0], moved[1]))
         if self.dtype.kind == "int":
             word = f.op("xor", word, sign)
         return f.op("xor", word, f.const("i32", (1 << size) - 1)) if self.descending else word

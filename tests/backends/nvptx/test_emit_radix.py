@@ -48,7 +48,7 @@ def lowered(function: Any, shape: tuple[int, ...], dtype: Any) -> Lowering:
 
 @pytest.mark.parametrize(("dtype", "count", "wanted"), [(dt.f32, 1024, True), (dt.f32, 1023, False),
     (dt.f32, None, False), (dt.f64, 4096, False), (dt.i64, 4096, False), (dt.u8, 4096, True),
-    (dt.i32, 1 << 31, False)])  # fmt: skip
+    (dt.i32, 1 << 31, False), (dt.bf16, 4096, False), (dt.f16, 4096, False)])  # fmt: skip
 def test_long_rows_of_short_keys_are_sorted_by_bytes(dtype: dt.DType, count: int | None, wanted: bool) -> None:
     assert has_radix_sort(dtype, count) is wanted
 
