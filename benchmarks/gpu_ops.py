@@ -33,7 +33,10 @@ BITS = {BF16: 8, F32: 18}
 
 @dataclass(frozen=True)
 class Work:
-    """An op as both sides say it, of `x`, `y` and `z`; their shapes, and other dtypes: `i64:N` has indices below N."""
+    """An op as both sides say it, of `x`, `y` and `z`; their shapes, and other dtypes: `i64:N` has indices below N.
+
+    `exact` says it for float64 where the peer's own function takes none.
+    """
 
     name: str
     ours: str
@@ -41,6 +44,7 @@ class Work:
     shapes: tuple[tuple[int, ...], ...]
     dtype: str = F32
     others: tuple[tuple[int, str], ...] = ()
+    exact: str = ""
 
     def function(self, text: str, torch: Any) -> Callable[..., Any]:
         """One side, compiled from its text."""
@@ -53,6 +57,26 @@ def product(name: str, m: int, k: int, n: int, *, form: str = "nn", dtype: str =
     shapes = ((k, m) if form[0] == "t" else (m, k), (n, k) if form[1] == "t" else (k, n))
     text = f"{'x.T' if form[0] == 't' else 'x'} @ {'y.T' if form[1] == 't' else 'y'}"
     return Work(name, text, text, shapes, dtype)
+
+
+def grouped(experts: int) -> Work:
+    """A matmul for each expert, of rows that lie one group behind the other."""
+    each, shapes = 16384 // experts, ((16384, 2048), (experts, 2048, 4096), (experts,))
+    sizes = f"z * 0 + {each}"
+    peer = f"torch._grouped_mm(x, y, ({sizes}).cumsum(0).to(torch.int32))"
+    exact = f"torch.cat([rows @ matrix for rows, matrix in zip(x.split({each}), y)])"
+    name = f"grouped, {experts} experts"
+    return Work(name, f"ops.ragged_dot(x, y, {sizes})", peer, shapes, BF16, ((2, "i64:2"),), exact)
+
+
+def dequantized(rows: int, bits: int) -> Work:
+    """A matmul with weights of 8 bits, or with two of 4 bits in each byte, and a scale for each column."""
+    size = 8192
+    weights = "y" if bits == 8 else "{}([(y & 15) - 8, y >> 4], 0)"
+    ours = f"x @ ops.dequantize({weights.format('ops.concat')}, z, dtype=ts.bf16)"
+    peer = f"x @ ({weights.format('torch.cat')}.to(z.dtype) * z).to(x.dtype)"
+    shapes = ((rows, size), (size * bits // 8, size), (1, size))
+    return Work(f"W{bits}A16, {rows} rows", ours, peer, shapes, BF16, ((1, "i8:127"), (2, F32)))
 
 
 def softmax(width: int, lines: int, dtype: str = BF16) -> Work:
@@ -113,14 +137,8 @@ WORKS = [
     product("gemm tn 768x3072, K 8192", 768, 8192, 3072, form="tn"),
     product("gemm f32 2048", 2048, 2048, 2048, dtype=F32),
     product("gemv f32 8192", 1, 8192, 8192, dtype=F32),
-    Work(
-        "W8A16, 16 rows",
-        "x @ ops.dequantize(y, z, dtype=ts.bf16)",
-        "x @ (y.to(z.dtype) * z).to(x.dtype)",
-        ((16, 4096), (4096, 4096), (1, 4096)),
-        BF16,
-        ((1, "i8:127"), (2, F32)),
-    ),
+    *(dequantized(rows, bits) for bits in (8, 4) for rows in (1, 16, 64)),
+    *(grouped(experts) for experts in (8, 16, 64)),
 ]
 
 
@@ -141,7 +159,7 @@ def arguments_of(torch: Any, work: Work) -> list[Any]:
 def error_of(torch: Any, work: Work, arguments: Sequence[Any], given: Any) -> float:
     """How far a result is from torch's in float64, relative to it."""
     wide = [one.double() if one.is_floating_point() else one for one in arguments]
-    expected = work.function(work.peer, torch)(*wide)
+    expected = work.function(work.exact or work.peer, torch)(*wide)
     given = given.double()
     if tuple(given.shape) != tuple(expected.shape):
         raise SystemExit(f"{work.name} has the shape {tuple(given.shape)}, not {tuple(expected.shape)}")
