@@ -44,7 +44,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 
 _OPTIONS_OF_JIT = (
     *("static_argnames", "dynamic", "constraints", "policy", "donate"),
-    *("backend", "fusion", "debug", "fast_math", "features", "overrides", "memory", "offload"),
+    *("backend", "fusion", "debug", "fast_math", "features", "overrides", "memory", "offload", "largest_contraction"),
 )
 """Keywords of `jit`, which transforms of functions do not take."""
 

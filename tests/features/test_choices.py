@@ -221,6 +221,9 @@ OPTIONS: dict[str, Callable[[], bool]] = {
     "debug": lambda: "debug" in ts.jit(block, debug=True).explain(*BLOCK).options,
     "fast_math": lambda: ts.jit(_fma, fast_math=True).lower(full(64)).tile != ts.jit(_fma).lower(full(64)).tile,
     "features": lambda: "lanes = 4" in ts.jit(block, features=("sse2",)).lower(*BLOCK).target,
+    "largest_contraction": lambda: (
+        '"largest_contraction":4096' in ts.jit(block, largest_contraction=4096).explain(*BLOCK).options
+    ),
     "memory": lambda: '"memory":4096' in ts.jit(block, memory=4096).explain(*BLOCK).options,
     "offload": lambda: '"offload":true' in ts.jit(block, memory=4096, offload=True).explain(*BLOCK).options,
     "overrides": lambda: "64" in ts.jit(block, overrides={"map.tile": 64}).lower(*BLOCK).schedule,

@@ -15,8 +15,6 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.compiler.compile import lower
-from tessera.compiler.options import Options
 
 RNG = np.random.default_rng(41)
 BLOCKS = ((128, 128), (256, 128), (64, 128), (64, 64))
@@ -208,29 +206,6 @@ def test_what_nobody_wants_is_not_computed() -> None:
     assert kernels(0) == {"q"}
     assert kernels((1, 2)) == {"kv"}
     assert kernels((0, 1)) == {"q", "k"}
-
-
-def kernels_of(function: Any, *arrays: Any) -> int:
-    """How many kernels a function is."""
-    jitted: Any = ts.jit(function)
-    return len(lower(jitted.trace(*arrays).tape, Options.of(backend="cpu")).targets)
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_the_gradient_of_a_rotation_is_the_rotation_back(interleaved: bool) -> None:
-    """One kernel, as the rotation itself, with its bits for the negative angle."""
-    x, given, angle = drawn(2, 3, 5, 8, dtype=np.float32), drawn(2, 3, 5, 8, dtype=np.float32), drawn(5, 4)
-    cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-
-    def rotate(x: Any, cos: Any, sin: Any) -> Any:
-        return ops.rotary(x, cos, sin, interleaved=interleaved)
-
-    def pull(x: Any, cos: Any, sin: Any, given: Any) -> Any:
-        return ts.vjp(lambda x: rotate(x, cos, sin), x)[1](given)[0]
-
-    found = np.asarray(ts.jit(pull)(x, cos, sin, given))
-    assert np.array_equal(found, np.asarray(rotate(given, cos, -sin)))
-    assert kernels_of(pull, x, cos, sin, given) <= kernels_of(rotate, x, cos, sin) + 1
 
 
 def test_gradients_of_split_projections_lie_beside_each_other() -> None:

@@ -149,8 +149,8 @@ class Share:
 def _share_tile(shape: tuple[int, int], threads: int, width: int, along: int = 0) -> Share:
     """Who copies what of a tile of rows and columns; `along` threads go along a row, by default as many as it takes.
 
-    >>> _share_tile((16, 128), 256, 4)
-    Share(along=32, width=4, active=256, parts=(Part(row=0, column=0), Part(row=8, column=0)))
+    >>> [(part.row, part.column) for part in _share_tile((16, 128), 256, 4).parts]
+    [(0, 0), (8, 0)]
     """
     rows, units = shape[0], shape[1] // width
     along = min(along or units, units, threads)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
-from tessera.ir.graph.building import cast, constant, expand, restate, size_value, widen
+from tessera.ir.graph.building import cast, constant, expand, restate, size_value
 from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, linear_type, unbroadcast, zeros
-from tessera.ir.graph.ops.attention import rotate, scale_value
+from tessera.ir.graph.ops.attention import scale_value
 from tessera.ir.graph.ops.attention_backward import (
     change_scores,
     hide,
@@ -88,25 +88,6 @@ def split_qkv(b: Builder, cotangents: Values, operands: Values, attributes: Attr
         else:
             rows.append(b.emit("reshape", b.emit("transpose", value, axes=(0, 2, 1, 3)), shape=shape))
     return (restate(b, b.emit("concat", *rows, axis=2), given.shape),)
-
-
-def rotary_jvp(b: Builder, op: Applied) -> Any:
-    """A rotation of the tangents of pairs, and pairs by the tangents of cosines and sines, added before rounding."""
-    x, *angles = op.operands
-    by_pairs, *by_angles = op.tangents
-    if all(tangent is None for tangent in by_angles):
-        return b.emit("rotary", by_pairs, *angles, **op.attributes)
-    given = [zeros(b, b.type_of(one)) if t is None else t for one, t in zip(angles, by_angles, strict=True)]
-    made = rotate(b, [widen(b, x), *given], op.attributes)
-    if by_pairs is not None:
-        made = b.emit("add", made, b.emit("rotary", widen(b, by_pairs), *angles, **op.attributes))
-    return cast(b, made, b.type_of(x).dtype)
-
-
-def rotary(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
-    """The transposed rotation is the one back: of pairs by the negative angle."""
-    (value,), (_, cos, sin) = cotangents, operands
-    return b.emit("rotary", value, cos, b.emit("neg", sin), **attributes), None, None
 
 
 def cached_jvp(b: Builder, op: Applied) -> Any:

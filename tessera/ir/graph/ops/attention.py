@@ -271,8 +271,7 @@ def _infer_rotary(ctx: InferContext, types: Types, attributes: Attributes) -> Ty
     return [x]
 
 
-def rotate(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """The parts of `rotary`."""
+def _decompose_rotary(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     x, cos, sin = operands
     kind = b.type_of(x)
     last, half = kind.rank - 1, kind.shape[-1] // 2
@@ -617,9 +616,7 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=visits(3),
-        decompose=rotate,
-        jvp="attention:rotary_jvp",
-        transpose="attention:rotary",
+        decompose=_decompose_rotary,
         policy=ROUND,
         interval=ANYTHING,
     ),
