@@ -21,7 +21,7 @@ def reversed_axes(x: Any) -> Any:
     return ops.transpose(x, (0, 3, 2, 1))
 
 
-def turned(x: Any, cos: Any, sin: Any) -> Any:
+def rotated(x: Any, cos: Any, sin: Any) -> Any:
     return ops.rotary(ops.transpose(x, (0, 3, 2, 1)), cos, sin, interleaved=True)
 
 
@@ -43,7 +43,7 @@ def padded(x: Any) -> Any:
 
 MOVES: dict[str, tuple[Function, tuple[tuple[int, ...], ...], Any]] = {
     "reversed axes": (reversed_axes, ((2, 66, 100, 2),), F16),
-    "rotary": (turned, ((2, 66, 50, 2), (50, 33), (50, 33)), F32),
+    "rotary": (rotated, ((2, 66, 50, 2), (50, 33), (50, 33)), F32),
     "two transposed": (two_transposed, ((130, 100), (130, 100)), F32),
     "transposed beside branches": (beside_branches, ((130, 100), (100, 130)), F16),
     "windows": (pooled, ((2, 2, 45, 11),), F16),

@@ -214,7 +214,7 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
 def _balanced_group(kernel: SpecOp, blocks: int) -> int:
     """As many rows of programs as keep all blocks busy for as long as the longest program takes.
 
-    Those of the last group are handed out at the end. With a mask along both sides, programs of a row take 1 to as many
+    CTAs take those of the last group at the end. With a mask along both sides, programs of a row take 1 to as many
     steps as there are of them; with fewer rows most blocks wait for the longest.
     """
     grid: Sequence[Dim] = kernel.value("grid")

@@ -12,7 +12,7 @@ from typing import Any
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import cast, constant, expand, restate, size_value
 from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, linear_type, unbroadcast, zeros
-from tessera.ir.graph.ops.attention import scale_value
+from tessera.ir.graph.ops.attention import head_counts, scale_value
 from tessera.ir.graph.ops.attention_backward import (
     change_scores,
     hide,
@@ -78,8 +78,7 @@ def _change_scores(
 def split_qkv(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """Heads beside each other again, queries before keys before values; zeros for what has no cotangent."""
     given, (batch, length, channels) = linear_type(operands[0]), linear_type(operands[0]).shape
-    heads = int(attributes["heads"])
-    shared = int(attributes["kv_heads"] or heads)
+    heads, shared = head_counts(attributes)
     size, rows = channels // (heads + 2 * shared), list[Any]()
     for value, count in zip(cotangents, (heads, shared, shared), strict=True):
         shape = (batch, length, size * count)

@@ -209,7 +209,7 @@ def cached_attention_reference(
 
 def _infer_split(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
-    heads, shared = _head_counts(attributes)
+    heads, shared = head_counts(attributes)
     if x.rank != 3:
         raise ctx.fail(f"`split_qkv` needs [batch, length, channels], got {text(x.shape)}")
     if heads < 1 or shared < 1 or heads % shared:
@@ -222,13 +222,14 @@ def _infer_split(ctx: InferContext, types: Types, attributes: Attributes) -> Typ
     return [x.with_shape((x.shape[0], count, x.shape[1], size)) for count in (heads, shared, shared)]
 
 
-def _head_counts(attributes: Attributes) -> tuple[int, int]:
+def head_counts(attributes: Attributes) -> tuple[int, int]:
+    """Heads of queries, and of keys and of values each."""
     return int(attributes["heads"]), int(attributes["kv_heads"] or attributes["heads"])
 
 
 def _decompose_split(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     (x,) = operands
-    heads, shared = _head_counts(attributes)
+    heads, shared = head_counts(attributes)
     batch, length, channels = b.type_of(x).shape
     size = channels // (heads + 2 * shared)
     results: list[Any] = []
