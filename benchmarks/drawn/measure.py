@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.contender import Contender, NotOfferedError
 from benchmarks.drawn.check import Check
+from benchmarks.drawn.children import turn_at
 from benchmarks.drawn.peers import Offer, Side
 from benchmarks.drawn.program import Program, plain
 from benchmarks.harness import LEAST_SAMPLE, Entry, Plan, Row, drop_hopeless, take_turns, time_calls, time_on_device
@@ -30,7 +32,10 @@ SHORTEST, FEWEST, ROW_SECONDS = 1e-7, 3, 8.0
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how long: the device, the libraries, rounds, and seconds for one contender to get ready."""
+    """Where and how long: the device, the libraries, rounds, and seconds for one contender to get ready.
+
+    Behind `lock` one process at a time is at the device.
+    """
 
     device: str
     torch: Any
@@ -38,6 +43,7 @@ class Bench:
     plan: Plan
     ready_seconds: float
     peers: tuple[str, ...] = ()
+    lock: Path | None = None
 
 
 class TooSlowError(Exception):
@@ -87,7 +93,8 @@ def measure(program: Program, bench: Bench, say: Callable[[str], None], avoid: S
         say(OURS)
         check.wide, check.spread = None, []
         drop_hopeless(entries, row, {})
-        _take_turns(entries, bench, row)
+        with _turn(bench):
+            _take_turns(entries, bench, row)
     return {**found, "checked": check.how, **_judge(row)}
 
 
@@ -107,14 +114,15 @@ def _ready(name: str, make: Callable[[], Offer], check: Check, bench: Bench, row
         offer = make()
         given = offer.unpack(offer.run())
         _synchronize(bench)
-    error = check.ours(given) if name == OURS else check.peer(given)
-    row.errors[name] = error if math.isfinite(error) else -1.0
-    del given
     entry = Entry(Contender(name, lambda work, arrays: offer.run, is_ours=name == OURS), offer.run)
     times: list[float] = []
-    with time_limit(bench.ready_seconds):
-        while len(times) < 3 and sum(times) < 0.5:
-            times.append(_time_one(offer, bench))
+    with _turn(bench):
+        error = check.ours(given) if name == OURS else check.peer(given)
+        row.errors[name] = error if math.isfinite(error) else -1.0
+        del given
+        with time_limit(bench.ready_seconds):
+            while len(times) < 3 and sum(times) < 0.5:
+                times.append(_time_one(offer, bench))
     entry.first = min(times)
     calls = round(LEAST_SAMPLE / max(entry.first, SHORTEST))
     entry.calls = max(1, calls if bench.device == "cpu" else min(calls, MOST_CALLS))
@@ -135,6 +143,16 @@ def _poison(program: Program, device: str) -> AbstractContextManager[None]:
     for address in blocks:
         native().free(address)
     return nullcontext()
+
+
+@contextmanager
+def _turn(bench: Bench) -> Generator[None]:
+    """Alone at the device; memory that a check took is there for the next process."""
+    with turn_at(bench.lock):
+        yield
+        if bench.lock is not None:
+            bench.torch.cuda.synchronize()
+            bench.torch.cuda.empty_cache()
 
 
 def _synchronize(bench: Bench) -> None:

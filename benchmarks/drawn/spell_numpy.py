@@ -80,7 +80,7 @@ def _scan(name: str) -> Spelling:
         def run(x: Any) -> Any:
             if name == "cummax":
                 return xp.maximum.accumulate(x, axis=axis)
-            return getattr(xp, name)(x, axis=axis, dtype=x.dtype)
+            return getattr(xp, name)(x, axis=axis, dtype=None if x.dtype.kind in "iu" else x.dtype)
 
         return run if not a["reverse"] else lambda x: xp.flip(run(xp.flip(x, axis)), axis)
 

@@ -88,10 +88,10 @@ def _norm(torch: Any, attributes: Mapping[str, Any]) -> Function:
 def _scan(name: str) -> Spelling:
     def spell(torch: Any, attributes: Mapping[str, Any]) -> Function:
         function, axis = getattr(torch, name), attributes["axis"]
-        more = {"dtype": None} if name != "cummax" else {}
 
         def run(x: Any) -> Any:
-            given = {"dtype": x.dtype} if more else {}
+            # Integers accumulate in 64 bits, as ours do.
+            given = {"dtype": x.dtype} if name != "cummax" and x.is_floating_point() else {}
             return _value(function(x, axis, **given))
 
         if not attributes["reverse"]:
