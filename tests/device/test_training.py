@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
 ]
 
+ROOT = Path(__file__).parents[2]
 SIZES: dict[str, Any] = {
     "layers": 2, "d_model": 128, "heads": 2, "sequence": 64, "batch": 4, "steps": 20, "learning_rate": 3e-3,
 }  # fmt: skip
@@ -40,3 +44,35 @@ def test_a_gpt_trains_in_bf16_and_continues_from_its_checkpoint(tmp_path: Path) 
     assert longer.losses[:20] == found.losses
     assert len(longer.losses) == 24
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+DIGEST = """
+import hashlib, json, pathlib, shutil, sys
+import numpy as np
+from examples.gpt2 import main
+from tessera import nn
+
+options, is_cut = json.loads(sys.argv[1]), sys.argv[2] == "resumed"
+found = main(**options, save_every=10)
+if is_cut:  # its last ten steps are lost
+    latest = max((pathlib.Path(options["folder"]) / "checkpoints").glob("step-*"), key=lambda one: int(one.name[5:]))
+    shutil.rmtree(latest)
+    found = main(**options, save_every=10, resume=True)
+digest = hashlib.sha256()
+for name, leaf in sorted(nn.state_dict(found.state.params).items()):
+    digest.update(name.encode() + np.asarray(leaf.cpu()).tobytes())
+print(digest.hexdigest(), len(found.losses), found.losses[-1])
+"""
+
+
+def test_weights_have_one_set_of_bits_in_every_process(tmp_path: Path) -> None:
+    """Trained twice, with rematerialized blocks, and cut off and resumed: each in a process of its own."""
+    sizes: dict[str, Any] = {**SIZES, "d_model": 256, "sequence": 256, "backend": "cuda", "precision": "bf16"}
+    started = dict[str, subprocess.Popen[str]]()
+    for name in ("once", "again", "remat", "resumed"):
+        options = {**sizes, "folder": str(tmp_path / name), "remat": name == "remat"}
+        command = [sys.executable, "-c", DIGEST, json.dumps(options), name]
+        started[name] = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    digests = {name: process.communicate()[0].splitlines()[-1] for name, process in started.items()}
+    assert all(process.returncode == 0 for process in started.values())
+    assert len(set(digests.values())) == 1, digests
