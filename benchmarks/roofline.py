@@ -1,6 +1,6 @@
 """The roofline audit: every public op over a grid, each kernel's share of what the machine was measured to do.
 
-    python -m benchmarks.roofline [--device cpu|cuda] [--ops a,b] [--seconds S] [--threads N] [--out FILE]
+    python -m benchmarks.roofline [--device cpu|cuda] [--ops a,b] [--seconds S] [--threads N] [--jobs N] [--out FILE]
 
 Micro-tests come first (`benchmarks/rates.py`, `benchmarks/gpu_rates.py`): bounds are those of this machine, now. Then
 cases run until time is over, the usual ones of every op first. A kernel's bound is the larger of its bytes at the
@@ -17,6 +17,9 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +29,7 @@ from typing import Any
 
 from benchmarks import gpu_rates
 from benchmarks import rates as cpu_rates
+from benchmarks.device_lock import alone_at
 from benchmarks.environment import pin
 from benchmarks.gpu_record import RESULTS, facts, need_gpu
 from benchmarks.roofline_cases import TARGETS, Case, cases, public
@@ -164,18 +168,20 @@ def rows_on_cpu(case: Case, rates: Rates) -> Iterator[Row]:
 # On a GPU: a program between two events.
 
 
-def rows_on_gpu(case: Case, rates: Rates) -> Iterator[Row]:
-    """The program of a case as one row: its groups' work together."""
+def rows_on_gpu(case: Case, rates: Rates, lock: Path | None = None) -> Iterator[Row]:
+    """The program of a case as one row: its groups' work together. Behind `lock` one process at a time is timed."""
     program, arrays = case.program(), [cuda_array(array) for array in case.arrays()]
 
     def run() -> None:
         program(*arrays)
 
-    taken = gpu_rates.nanoseconds(run, rounds=1)
-    if taken < LONG:
-        taken = min(taken, gpu_rates.nanoseconds(run, CALLS))
-    if taken < SHORT:
-        taken = min(taken, _replayed(run))
+    run()
+    with alone_at(lock):
+        taken = gpu_rates.nanoseconds(run, rounds=1)
+        if taken < LONG:
+            taken = min(taken, gpu_rates.nanoseconds(run, CALLS))
+        if taken < SHORT:
+            taken = min(taken, _replayed(run))
     works = works_of(program, case.sizes)
     if not works:
         return
@@ -199,14 +205,21 @@ def _replayed(run: Callable[[], None]) -> float:
     return gpu_rates.nanoseconds(graph.replay, CALLS) / REPLAYED
 
 
-def audit(chosen: Sequence[Case], device: str, rates: Rates, seconds: float, say: Callable[[str], None]) -> list[Row]:
+def audit(
+    chosen: Sequence[Case],
+    device: str,
+    rates: Rates,
+    seconds: float,
+    say: Callable[[str], None],
+    lock: Path | None = None,
+) -> list[Row]:
     """Rows of the cases, until time is over; what is slow is measured again at the end, and the better time counts."""
     start, found = time.monotonic(), list[tuple[Case, list[Row]]]()
     for number, case in enumerate(chosen):
         if time.monotonic() > start + (1 - AGAIN) * seconds:
             say(f"time is over after {number} of {len(chosen)} cases")
             break
-        found.append((case, rows_of(case, device, rates)))
+        found.append((case, rows_of(case, device, rates, lock)))
         for row in found[-1][1]:
             if row.error or row.is_slow or number % 50 == 0:
                 say(f"{number:5}/{len(chosen)} {row_line(row)}")
@@ -215,16 +228,16 @@ def audit(chosen: Sequence[Case], device: str, rates: Rates, seconds: float, say
         if time.monotonic() > start + seconds:
             break
         case, rows = found[at]
-        again = rows_of(case, device, rates)
+        again = rows_of(case, device, rates, lock)
         better = [max(pair, key=lambda row: row.share) for pair in zip(rows, again, strict=False)]
         found[at] = (case, better if len(again) == len(rows) else rows)
     return [row for _, rows in found for row in rows]
 
 
-def rows_of(case: Case, device: str, rates: Rates) -> list[Row]:
+def rows_of(case: Case, device: str, rates: Rates, lock: Path | None = None) -> list[Row]:
     """The rows of a case; an exception is one too."""
     try:
-        return list((rows_on_cpu if device == "cpu" else rows_on_gpu)(case, rates))
+        return list(rows_on_cpu(case, rates) if device == "cpu" else rows_on_gpu(case, rates, lock))
     except Exception as error:  # one case that fails is a fact to report, not the end of the audit
         first = (str(error).splitlines() or [""])[0]
         return [Row(case.name, case.spec.short_name, error=f"{type(error).__name__}: {first[:200]}")]
@@ -273,33 +286,72 @@ def _read_names(parser: argparse.ArgumentParser, option: str, text: str, known: 
     return names
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure rates, run the grid, and rank what was found."""
+def audit_in_parts(asked: argparse.Namespace, rates: Rates, say: Callable[[str], None]) -> list[Row]:
+    """The audit by several processes, each of every so manieth case: most of a case's time is its compilation."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "rates.json").write_text(json.dumps(rates.as_json()), encoding="utf-8")
+        outs = [folder / f"{at}.json" for at in range(asked.jobs)]
+        command = [sys.executable, "-m", "benchmarks.roofline", *sys.argv[1:]]
+        parts = [[*command, "--part", f"{at}/{folder}", "--out", str(out)] for at, out in enumerate(outs)]
+        started = [subprocess.Popen(part, stdout=subprocess.DEVNULL) for part in parts]
+        for at, process in enumerate(started):
+            if process.wait():
+                say(f"part {at} of {asked.jobs} ended with {process.returncode}: its cases are missing")
+        return [Row(**row) for out in outs if out.exists() for row in json.loads(out.read_text(encoding="utf-8"))]
+
+
+def audit_part(asked: argparse.Namespace, chosen: Sequence[Case], say: Callable[[str], None]) -> None:
+    """One of those processes: its rows go to a file."""
+    at, _, folder = asked.part.partition("/")
+    rates = Rates.from_json(json.loads((Path(folder) / "rates.json").read_text(encoding="utf-8")))
+    own = chosen[int(at) :: asked.jobs]
+    rows = audit(own, asked.device, rates, asked.seconds, say, Path(folder) / "lock")
+    asked.out.write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
+
+
+def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Case]]:
+    """What is asked for, and its cases."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.roofline", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ops", default="", help="names of some ops, separated by commas; all where there are none")
     parser.add_argument("--targets", default="", help=f"sizes of cases, of {', '.join(TARGETS)}")
     parser.add_argument("--seconds", type=float, default=WHOLE, help="how long cases may take in all")
     parser.add_argument("--threads", type=int, default=0, help="threads of a CPU; all by itself")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that compile for a GPU; one at a time is timed")
     parser.add_argument("--worst", type=int, default=20, help="how many of the worst are printed")
     parser.add_argument("--every", action="store_true", help="write all rows, not only slow ones and errors")
     parser.add_argument("--out", type=Path, default=None, help="the file that is written; a part of a run needs one")
+    parser.add_argument("--part", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     names = _read_names(parser, "ops", asked.ops, sorted(spec.short_name for spec in public()))
     targets = _read_names(parser, "targets", asked.targets, list(TARGETS))
     if asked.out is None and (names or targets or asked.seconds < WHOLE):
         parser.error(f"some ops, some targets or less than {WHOLE:g} seconds are no whole record: give --out FILE")
+    if asked.jobs < 1 or (asked.jobs > 1 and asked.device == "cpu"):
+        parser.error(f"--jobs {asked.jobs}: a CPU is measured by one process, a GPU by one or more")
+    usual = [name for name in TARGETS if asked.device == "cuda" or name != "huge"]
+    return asked, cases(names, targets or usual, MOST_FLOPS[asked.device])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure rates, run the grid, and rank what was found."""
+    asked, chosen = _parse(arguments)
+    say = partial(print, flush=True)
+    if asked.part:
+        audit_part(asked, chosen, say)
+        return
     threads = asked.threads or usable_cpus()
     if asked.device == "cuda":
         need_gpu()
     elif asked.threads:
         os.environ["TESSERA_NUM_THREADS"] = str(threads)
         pin(threads)
-    usual = [name for name in TARGETS if asked.device == "cuda" or name != "huge"]
-    say = partial(print, flush=True)
     rates = measured_rates(asked.device, threads, say)
-    chosen = cases(names, targets or usual, MOST_FLOPS[asked.device])
-    rows = audit(chosen, asked.device, rates, asked.seconds, say)
+    if asked.jobs > 1:
+        rows = audit_in_parts(asked, rates, say)
+    else:
+        rows = audit(chosen, asked.device, rates, asked.seconds, say)
     found = summary_of(rows)
     worst = sorted((row for row in rows if row.is_slow), key=lambda row: row.share)
     print(*(row_line(row) for row in worst[: asked.worst]), json.dumps(found), sep="\n")

@@ -7,7 +7,6 @@ ready at once, and a lock on a file lets one of them at a time compare results a
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import subprocess
@@ -15,8 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +24,6 @@ from benchmarks.result import OURS
 Row = dict[str, Any]
 DEAD = 3.0
 """A program that gives no sign for so many times its seconds is ended with its process."""
-
-
-@contextmanager
-def turn_at(lock: Path | None) -> Generator[None]:
-    """Nobody else is at the device in here; without a lock there is nobody else."""
-    if lock is None:
-        yield
-        return
-    with lock.open("w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _start(asked: argparse.Namespace, given: Sequence[str], errors: Path) -> subprocess.Popen[str]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.contender import Contender, NotOfferedError
+from benchmarks.device_lock import alone_at
 from benchmarks.drawn.check import Check
-from benchmarks.drawn.children import turn_at
 from benchmarks.drawn.peers import Offer, Side
 from benchmarks.drawn.program import Program, plain
 from benchmarks.harness import LEAST_SAMPLE, Entry, Plan, Row, drop_hopeless, take_turns, time_calls, time_on_device
@@ -93,7 +93,7 @@ def measure(program: Program, bench: Bench, say: Callable[[str], None], avoid: S
         say(OURS)
         check.wide, check.spread = None, []
         drop_hopeless(entries, row, {})
-        with _turn(bench):
+        with _alone(bench):
             _take_turns(entries, bench, row)
     return {**found, "checked": check.how, **_judge(row)}
 
@@ -116,7 +116,7 @@ def _ready(name: str, make: Callable[[], Offer], check: Check, bench: Bench, row
         _synchronize(bench)
     entry = Entry(Contender(name, lambda work, arrays: offer.run, is_ours=name == OURS), offer.run)
     times: list[float] = []
-    with _turn(bench):
+    with _alone(bench):
         error = check.ours(given) if name == OURS else check.peer(given)
         row.errors[name] = error if math.isfinite(error) else -1.0
         del given
@@ -146,9 +146,9 @@ def _poison(program: Program, device: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _turn(bench: Bench) -> Generator[None]:
+def _alone(bench: Bench) -> Generator[None]:
     """Alone at the device; memory that a check took is there for the next process."""
-    with turn_at(bench.lock):
+    with alone_at(bench.lock):
         yield
         if bench.lock is not None:
             bench.torch.cuda.synchronize()

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.device_lock import alone_at
 from benchmarks.drawn import children
 from benchmarks.drawn.__main__ import main, options
-from benchmarks.drawn.children import run_all, turn_at
+from benchmarks.drawn.children import run_all
 
 CHILD = """
 import argparse, json, os, sys
@@ -70,10 +71,10 @@ def test_turns_do_not_overlap(tmp_path: Path) -> None:
     log.touch()
     script = (
         "import sys, time, pathlib\n"
-        "from benchmarks.drawn.children import turn_at\n"
+        "from benchmarks.device_lock import alone_at\n"
         "log = pathlib.Path(sys.argv[1])\n"
         "for at in range(3):\n"
-        "    with turn_at(pathlib.Path(sys.argv[2])):\n"
+        "    with alone_at(pathlib.Path(sys.argv[2])):\n"
         "        for word in ('begin', 'end'):\n"
         "            with log.open('a') as file: file.write(f'{word} {sys.argv[3]} {at}\\n')\n"
         "            time.sleep(0.02)\n"
@@ -89,7 +90,7 @@ def test_turns_do_not_overlap(tmp_path: Path) -> None:
 
 
 def test_without_a_lock_nobody_waits() -> None:
-    with turn_at(None), turn_at(None):
+    with alone_at(None), alone_at(None):
         pass
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -319,6 +320,17 @@ def test_the_command_writes_what_it_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert {row["op"] for row in record["rows"]} == {"neg"}
 
 
+def test_parts_together_have_every_case_once(tmp_path: Path) -> None:
+    (tmp_path / "rates.json").write_text(json.dumps(MACHINE.as_json()), encoding="utf-8")
+    wanted, found = chosen("neg")[:5], list[str]()
+    for at in range(2):
+        out = tmp_path / f"{at}.json"
+        asked = Namespace(device="cpu", jobs=2, part=f"{at}/{tmp_path}", seconds=60.0, out=out)
+        roofline.audit_part(asked, wanted, list[str]().append)
+        found += [row["case"] for row in json.loads(out.read_text(encoding="utf-8"))]
+    assert sorted(found) == sorted(case.name for case in wanted)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -327,6 +339,7 @@ def test_the_command_writes_what_it_found(tmp_path: Path, monkeypatch: pytest.Mo
         (["--ops", "add"], "give --out FILE"),
         (["--targets", "tiny"], "give --out FILE"),
         (["--seconds", "5"], "give --out FILE"),
+        (["--jobs", "2"], "a CPU is measured by one process"),
     ],
 )
 def test_the_command_refuses_at_once_what_it_has_not_and_a_part_for_the_record(
