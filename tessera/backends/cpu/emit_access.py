@@ -3,7 +3,8 @@
 How a vector is accessed follows from how its offset grows from lane to lane: by one (a vector load), by nothing (a
 scalar, broadcast), by a few elements (vectors, of which lanes are picked by shuffles), or in any other way (a gather).
 An offset with quotients and remainders (`roll`, `tile`, reshapes of views) grows evenly between the multiples of their
-divisors: a branch takes vectors that lie between two of them like any other, and gathers those that reach over one.
+divisors: a branch takes vectors that lie between two of them like any other, and gathers those that reach over one;
+where divisors are short, vectors that begin at a multiple of them are shuffled from neighbours (`lane_offsets.py`).
 Where lanes are strided but the axis before them is contiguous, squares of vectors are loaded along that one and
 transposed in registers. Edges are masks: a count of lanes along the last axis, and whole vectors that are in or out for
 all other axes, so that most loops pay one comparison.
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tessera.backends.cpu.lane_offsets import are_near, can_pick, find_run, load_near
 from tessera.backends.cpu.registers import (
     LaneCoordinate,
     Layout,
@@ -24,24 +26,16 @@ from tessera.backends.cpu.registers import (
     register_type,
     transpose,
 )
-from tessera.ir.target.limits import LINE
+from tessera.ir.target.limits import LINE, index_multiple
 from tessera.ir.target.llvm.convert import atomic_instruction, narrow, storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, mangle, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import LoadOp, StoreOp
-from tessera.types.dim import Atom, Dim, atom_dim
+from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
 # Loads of lanes a few elements apart or in reverse order, and gathers of elements narrower than 32 bits.
-
-_FARTHEST = 4
-"""The most elements from lane to lane; farther apart, an address for each lane costs no more."""
-
-
-def can_pick(step: int | None, lanes: int) -> bool:
-    """Whether lanes so far apart are picked from vectors; None is a step that is not known."""
-    return step is not None and 1 <= abs(step) <= _FARTHEST and lanes > 1 and lanes & (lanes - 1) == 0
 
 
 def load_strided(
@@ -99,64 +93,6 @@ def gather_narrow(f: FunctionText, pointers: Value, stored: str, mask: Value, pa
     )
     whole = f.cast("trunc", f.op("lshr", found, bits), f"i{8 * bytes_of(stored)}")
     return f.select(mask, f.bitcast(whole, vector(stored, mask.lanes)), pad)
-
-
-# Offsets with quotients and remainders.
-
-
-@frozen
-class Run:
-    """How an offset grows as long as no quotient in it changes, and of each quotient its remainder.
-
-    A remainder comes with its divisor and how it grows itself: as long as it stays below the one and above 0, the
-    quotient is the same.
-    """
-
-    step: int
-    remainders: tuple[tuple[Dim, Dim, int], ...]
-
-
-def find_run(offset: Dim, axis: str, lanes: int) -> Run | None:
-    """How an offset grows with an axis between multiples of its divisors; None where vectors hardly lie between two."""
-    quotients: dict[tuple[Dim, Dim, int], Dim] = {}
-    flat = _without_quotients(offset, axis, lanes, quotients)
-    parts = None if flat is None or not quotients else flat.coefficient(axis)
-    step = None if parts is None else parts[0].value
-    if step is None or not (step in (0, 1) or can_pick(step, lanes)):
-        return None
-    return Run(step, tuple(quotients))
-
-
-def _without_quotients(dim: Dim, axis: str, lanes: int, quotients: dict[tuple[Dim, Dim, int], Dim]) -> Dim | None:
-    """The dim with a symbol for each quotient of what varies with the axis; None where it is of another kind."""
-    total = Dim.constant(0)
-    for monomial, coefficient in dim.terms:
-        term = Dim.constant(coefficient)
-        for atom in monomial:
-            own = atom_dim(atom.kind, *atom.args) if atom.args else Dim.symbol(atom.name)
-            if atom.args and axis in own.symbols:
-                found = _split_atom(atom, axis, lanes, quotients)
-                if found is None:
-                    return None
-                own = found
-            term = term * own
-        total = total + term
-    return total
-
-
-def _split_atom(atom: Atom, axis: str, lanes: int, quotients: dict[tuple[Dim, Dim, int], Dim]) -> Dim | None:
-    """A quotient as a symbol, a remainder as what is left; None where the quotient changes with most vectors."""
-    above, below = atom.args
-    inner = _without_quotients(above, axis, lanes, quotients)
-    parts = None if inner is None else inner.coefficient(axis)
-    if atom.kind not in ("floordiv", "mod") or axis in below.symbols or inner is None or parts is None:
-        return None
-    slope = parts[0].value
-    if slope is None or (slope and below.value is not None and below.value < 2 * lanes * abs(slope)):
-        return None
-    key = atom_dim("mod", above, below), below, slope
-    quotient = quotients.setdefault(key, Dim.symbol(f"_q{len(quotients)}"))
-    return quotient if atom.kind == "floordiv" else inner - below * quotient
 
 
 @frozen
@@ -243,7 +179,8 @@ class Access:
         if not axes:
             return _Point(env, None, tiles)
         start = env[axes[-1]] = self.f.add(env[axes[-1]], first)
-        return _Point(env, LaneCoordinate(axes[-1], start, self.layout.lanes), tiles)
+        multiple = index_multiple(self.op.at[self.op.coords.index(axes[-1])])
+        return _Point(env, LaneCoordinate(axes[-1], start, self.layout.lanes, first, multiple), tiles)
 
     def _index(self, block: Vectors, number: int) -> Value:
         """An index vector as i64."""
@@ -325,6 +262,9 @@ class Access:
     def _load_runs(self, at: _Point, mask: Value | None, pad: Value | None) -> Value:
         """Elements anywhere, which may be neighbours but for the vectors that reach over a multiple of a divisor."""
         f, along, lanes, stored = self.f, at.along, self.layout.lanes, self._stored
+        apart = None if along is None or at.tiles or mask is not None else along.apart(self.op.offset)
+        if apart is not None and are_near(apart):
+            return load_near(f, self._address(at.env), stored, apart)
         run = None if along is None or at.tiles else find_run(self.op.offset, along.name, lanes)
         if run is None or along is None:
             return self._gather(at, mask, pad)

@@ -21,6 +21,7 @@ from tessera.backends.cpu.registers import (
 from tessera.ir.base.block_ops import partner
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.limits import index_multiple
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.convert import storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value, vector
@@ -300,9 +301,14 @@ def emit_constant(emitter: Emitter, op: ttarget.ConstantOp) -> None:
 
 
 def _coordinates(
-    f: FunctionText, axes: Sequence[str], env: Mapping[str, Index], layout: Layout, number: int
+    f: FunctionText,
+    op: ttarget.CoordinateOp | ttarget.ClipOp,
+    env: Mapping[str, Index],
+    layout: Layout,
+    number: int,
 ) -> tuple[dict[str, Index], LaneCoordinate | None]:
-    """The coordinates of one vector of a block along `axes`: scalars by name, and the one along lanes."""
+    """The coordinates of one vector of a block: scalars by name, and the one along lanes."""
+    axes = op.axes
     outer, first = layout.position(number)
     found = dict(env)
     for axis, index in zip(axes[:-1], outer, strict=True):
@@ -310,7 +316,8 @@ def _coordinates(
     if not axes:
         return found, None
     start = found[axes[-1]] = f.add(found[axes[-1]], first)
-    return found, LaneCoordinate(axes[-1], start, layout.lanes)
+    multiple = index_multiple(op.at[op.coords.index(axes[-1])])
+    return found, LaneCoordinate(axes[-1], start, layout.lanes, first, multiple)
 
 
 def emit_coordinate(emitter: Emitter, op: ttarget.CoordinateOp) -> None:
@@ -319,7 +326,7 @@ def emit_coordinate(emitter: Emitter, op: ttarget.CoordinateOp) -> None:
     env = emitter.env_of(op, op.coords, 0)
 
     def make(number: int) -> Value:
-        here, along = _coordinates(emitter.f, op.axes, env, layout, number)
+        here, along = _coordinates(emitter.f, op, env, layout, number)
         value = lane_values(emitter.f, op.expr, here, along, {})
         return value if value.lanes == layout.lanes else emitter.f.splat(value, layout.lanes)
 
@@ -337,7 +344,7 @@ def emit_clip(emitter: Emitter, op: ttarget.ClipOp) -> None:
 
     def make(number: int) -> Value:
         f = emitter.f
-        here, along = _coordinates(emitter.f, op.axes, env, layout, number)
+        here, along = _coordinates(emitter.f, op, env, layout, number)
         other = constant_in_register(f, source.dtype, op.identity, layout.lanes)
         if along is not None and along.name in op.bound.symbols and layout.lanes > 1:
             bounds = lane_values(f, op.bound, here, along, {})

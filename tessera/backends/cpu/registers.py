@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
+from tessera.backends.cpu.lane_offsets import lanes_apart
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import VectorAttr
 from tessera.ir.target.llvm.convert import compute_type, storage_type
@@ -93,11 +94,20 @@ class Vectors:
 
 @frozen
 class LaneCoordinate:
-    """The coordinate that runs along lanes: lane `l` is at `start + l`."""
+    """The coordinate that runs along lanes: lane `l` is at `start + l`.
+
+    `start` is `first` behind a multiple of `multiple`.
+    """
 
     name: str
     start: Index
     lanes: int
+    first: int = 0
+    multiple: int = 1
+
+    def apart(self, dim: Dim) -> tuple[int, ...] | None:
+        """How far a dim of this coordinate is in each lane from the first, where the lane alone decides that."""
+        return lanes_apart(dim, self.name, range(self.first, self.first + self.lanes), self.multiple)
 
 
 def lane_values(
@@ -114,6 +124,11 @@ def lane_values(
         parts = dim.coefficient(along.name)
         if parts is not None:
             return _ramp(f, dim_value(f, parts[0], env), dim_value(f, parts[1], env), along)
+        apart = along.apart(dim) if along.lanes > 1 else None
+        if apart is not None:
+            # One division for all lanes: vectors of 64 bits are divided lane by lane.
+            start = f.splat(dim_value(f, dim, {**env, along.name: along.start}), along.lanes)
+            return f.op("add", start, f.lanes_const("i64", apart))
     return _Varying(f, env, along, tiles).value(dim)
 
 

@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
-from tessera.backends.cpu.emit_access import find_run
+from tessera.backends.cpu.lane_offsets import find_run
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion

@@ -10,7 +10,7 @@ import pytest
 from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.compile import CpuBackend
-from tessera.backends.cpu.emit_access import can_pick
+from tessera.backends.cpu.lane_offsets import can_pick
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion

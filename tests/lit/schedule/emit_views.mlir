@@ -13,16 +13,16 @@ tgraph.func @iota() -> !tgraph.tensor<[7], f32> {
   tgraph.return %0 : (!tgraph.tensor<[7], f32>) -> ()
 }
 // -----
-// Ones on a diagonal, zeros elsewhere.
+// Ones on a diagonal, zeros elsewhere; rows that are shorter than vectors are walked as one.
 // CHECK-LABEL: tsched.module @eye(
 // CHECK:       ttile.kernel @{{.*}}writes = [0]
-// CHECK:       %[[V0:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], expr = _p0} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], expr = (_p0 floordiv 5)} : {{.*}} -> !ttile.tile<[40], i64>
 // CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.constant {value = 1} : {{.*}} -> !ttile.tile<{{.*}}, f32>
 // CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<{{.*}}, f32>
-// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_p1"], axes = ["_p1"], expr = _p1} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], expr = (_p0 mod 5)} : {{.*}} -> !ttile.tile<{{.*}}, i64>
 // CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.elementwise %[[V0]], %[[V3]] {fn = "eq"}
 // CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.select %[[V4]], %[[V1]], %[[V2]]
-// CHECK-NEXT:  ttile.store %[[V5]], %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, _p1], bounds = [5]}
+// CHECK-NEXT:  ttile.store %[[V5]], %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [25]}
 tgraph.func @eye() -> !tgraph.tensor<[5, 5], f32> {
   %0 = tgraph.eye {shape = [5, 5], dtype = f32} : () -> !tgraph.tensor<[5, 5], f32>
   tgraph.return %0 : (!tgraph.tensor<[5, 5], f32>) -> ()

@@ -220,9 +220,11 @@ class Walk:
     def extents(self) -> tuple[Dim, ...]:
         return tuple(product(self.shape[axis] for axis in group) for group in self.groups)
 
-    def as_one_row(self) -> Walk:
-        """All dims in one group."""
-        return Walk(("_p0",), (tuple(range(len(self.shape))),), self.shape)
+    def as_one_row(self, joined: int | None = None) -> Walk:
+        """All dims in one group, or those of the last `joined` groups."""
+        kept = 0 if joined is None else len(self.groups) - joined
+        row = tuple(axis for group in self.groups[kept:] for axis in group)
+        return Walk((*self.names[:kept], f"_p{kept}"), (*self.groups[:kept], row), self.shape)
 
     def at(self) -> IndexMap:
         """The coordinates of every dim, from those of the groups."""

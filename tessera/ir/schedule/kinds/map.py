@@ -7,6 +7,7 @@ so that both are read and written in whole cache lines or transactions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -54,6 +55,9 @@ results have so many that a join of them is long."""
 
 PICKED = 4
 """Elements from lane to lane up to which a CPU picks lanes from vectors."""
+
+PERIODS = 8
+"""Vectors of a tile of a CPU at most that has elements of several rows."""
 
 ROWS = 2048
 """Elements of a tile of several rows, where the innermost dim is shorter than that."""
@@ -122,6 +126,10 @@ def emit_map(request: Request) -> SpecOp:
         return emit({walk.names[-1]: few}, by_blocks=False)
     if len(addresses) <= FEW and cuts_vectors(walk.extents, request):
         walk, flat = walk.as_one_row(), True
+    periods = plan_periods(walk, request.machine)
+    if periods is not None and _is_near(addresses, names, walk, periods[0], request.machine.lanes):
+        walk, flat = walk.as_one_row(periods[0]), True
+        return emit({walk.names[-1]: periods[1]}, by_blocks=True)
     rows = small_rows(walk.extents, request.machine)
     if rows is not None:
         return emit(dict(zip(walk.names[-2:], rows, strict=True)), by_blocks=False)
@@ -144,6 +152,49 @@ def cuts_vectors(extents: Sequence[Dim], request: Request) -> bool:
         return False
     sizes = [request.body.types[output].dtype.bytes for output in request.body.outputs]
     return any(inner * size % VECTOR for size in sizes)
+
+
+def plan_periods(walk: Walk, machine: Machine) -> tuple[int, int] | None:
+    """How many of the last dims a CPU walks as one, where rows would not fill its vectors, and the elements of a tile.
+
+    A vector then has elements of several rows. What is broadcast along them repeats with a period, the product of all
+    joined dims but the first; a tile has nothing but whole periods, so that lanes are filled by shuffles that are
+    known. None where rows fill vectors, or a tile of whole periods would be long.
+    """
+    inner = walk.extents[-1].value if walk.extents else None
+    if machine.is_gpu or len(walk.extents) < 2 or inner is None or not 1 < inner < 2 * machine.lanes:
+        return None
+    if inner % machine.lanes == 0:
+        return None
+    most, joined, period, length = PERIODS * machine.lanes, 2, inner, walk.extents[-2].value
+    length = None if length is None else length * inner
+    while length is not None and length < most and joined < len(walk.extents):
+        if math.lcm(length, machine.lanes) > most:
+            break
+        joined, period, more = joined + 1, length, walk.extents[-joined - 1].value
+        length = None if more is None else length * more
+    tile = math.lcm(period, machine.lanes)
+    if tile > most or (length is not None and length < machine.lanes):
+        return None
+    return joined, max(tile, 2 * machine.lanes) if 2 * machine.lanes % period == 0 else tile
+
+
+def _is_near(addresses: Sequence[Dim], names: Sequence[str], walk: Walk, joined: int, lanes: int) -> bool:
+    """Whether what a vector of the last dims reads lies within two vectors, for every access: gathers cost more."""
+    where = dict(zip(names, walk.at(), strict=True))
+    for address in addresses:
+        here, span, inner = simplify(address.substitute(where)), 0, 1
+        for name, extent in list(zip(walk.names, walk.extents, strict=True))[: -joined - 1 : -1]:
+            parts = here.coefficient(name)
+            step = None if parts is None else parts[0].value
+            if step is None:
+                return False
+            most = -(-lanes // inner)
+            span += abs(step) * (most if extent.value is None else min(extent.value - 1, most))
+            inner *= extent.value or lanes
+        if span > 2 * lanes:
+            return False
+    return True
 
 
 def _few_elements(walk: Walk, machine: Machine) -> int:
@@ -231,7 +282,8 @@ def emit_walk(
     extents = dict(zip(walk.names, walk.extents, strict=True))
     if by_blocks and request.machine.is_gpu and is_multiple(walk.extents[-1], sizes[walk.names[-1]]):
         by_blocks = False  # all tiles are whole: nothing is left to loop over
-    block = sizes[walk.names[-1]] if by_blocks and request.machine.is_gpu else BLOCK
+    last = sizes.get(walk.names[-1], 1) if walk.names else 1
+    block = last if by_blocks and request.machine.is_gpu else BLOCK // last * last
     steps = {**sizes, walk.names[-1]: block} if by_blocks else sizes
     grid = [extent.ceildiv(steps.get(name, 1)) for name, extent in extents.items()] or [Dim.constant(1)]
     tile = request.builder(grid, kind, flat)
