@@ -20,6 +20,7 @@ from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.inline_checkpoints import InlineCheckpoints
 from tessera.ir.graph.passes.inline_custom import InlineCustom
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
+from tessera.ir.graph.passes.reduce_transposed import ReduceTransposed
 from tessera.ir.graph.passes.rematerialize import BYTES, Rematerialize
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.split_contractions import SplitContractions
@@ -86,6 +87,8 @@ def pipeline(*, checks: bool = False, level: int = BYTES, joining: int = 0, limi
         Canonicalize(),
         # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).
         EliminateCommon(),
+        # After it, when all readers of a transposed tensor are known: reductions alone read its source.
+        ReduceTransposed(),
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.
         StateAccumulators(),
         # After all of them: partial results are in the accumulator, and until here a contraction is one op.

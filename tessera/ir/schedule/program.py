@@ -217,11 +217,34 @@ class Program:
                 needed = {number for number in (0, 1) if self._is_scattered(maps, number, record.operands[number])}
                 needed |= {number for number in (0, 1) if self._is_eight_bits(record, number)}
             return [v for number, v in enumerate(record.operands) if number in needed or self._is_computed(v)]
+        if isinstance(lower, Reduction):
+            return () if self.whole_tiles else self._rows_apart(record, lower)
         if isinstance(lower, Library) and lower.reads_views:
             return [operand for operand in record.operands if not self._has_whole_rows(operand)]
         if lower is None or isinstance(lower, Library):
             return record.operands
         return ()
+
+    def _rows_apart(self, record: Record, lower: Reduction) -> Sequence[int]:
+        """The view that a CPU reduces along rows whose elements are apart in memory, where others read it as well.
+
+        A softmax of a transposed tensor goes along such rows several times, and gathers their elements each time:
+        they are transposed in memory once. What is only reduced is reduced along the columns of memory.
+        """
+        value = record.operands[0]
+        rank, chain = self.type(value).rank, [value]
+        while value in self.free and is_widening(self.tape, self.tape.records[self.makers[value]]):
+            value = self.tape.records[self.makers[value]].operands[0]
+            chain.append(value)
+        maker = self.maker(value)
+        if value not in self.free or maker is None or not isinstance(spec_of(maker).lower, View):
+            return ()
+        is_row = rank - 1 in lower.axes(self.type(record.operands[0]), record.attributes)
+        if not is_row or self._is_computed(value) or self._has_whole_rows(value):
+            return ()
+        others = [one for one in self.tape.records if not isinstance(spec_of(one).lower, Reduction)]
+        readers = [one for one in others if one.results[:1] != (chain[0],) and set(one.operands) & set(chain)]
+        return [value] if any(one.results[0] not in chain for one in readers if one.results) else ()
 
     def _has_whole_rows(self, value: int) -> bool:
         """Whether a value is a strided view of memory whose last dim is contiguous."""

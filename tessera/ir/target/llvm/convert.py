@@ -287,7 +287,7 @@ def _float_to_integer(f: FunctionText, value: Value, to: DType) -> Value:
     """Cut toward zero, held to the range, NaN to 0."""
     name = "fptosi" if to.kind == "int" else "fptoui"
     if value.lanes > 1:
-        whole = _saturated(f, name, value, compute_type(to))
+        whole = _saturate(f, name, value, compute_type(to))
     else:
         whole = f.intrinsic(f"{name}.sat", value, ret=compute_type(to))
     if to is dt.i4:
@@ -295,7 +295,7 @@ def _float_to_integer(f: FunctionText, value: Value, to: DType) -> Value:
     return whole
 
 
-def _saturated(f: FunctionText, name: str, value: Value, element: str) -> Value:
+def _saturate(f: FunctionText, name: str, value: Value, element: str) -> Value:
     """The same of vectors, by comparisons: of the saturating intrinsic LLVM makes code for each lane on x86."""
     width = int(element[1:])
     low, end = (-(2.0 ** (width - 1)), 2.0 ** (width - 1)) if name == "fptosi" else (0.0, 2.0**width)
