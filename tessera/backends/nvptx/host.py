@@ -16,7 +16,7 @@ from functools import cache
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.block_model import SECTOR
-from tessera.backends.nvptx.host_descriptors import BYTES, NUMBERS, DescriptorCache, encode_arguments
+from tessera.backends.nvptx.host_descriptors import BYTES, DescriptorCache
 from tessera.backends.nvptx.host_graphs import write_call, write_launch
 from tessera.backends.nvptx.row_copies import NAME, CopyParameters
 from tessera.backends.nvptx.text import (
@@ -125,6 +125,20 @@ def unaligned_kernels(program: SpecOp) -> frozenset[str]:
     return frozenset(found)
 
 
+def _write_start(f: FunctionText) -> None:
+    """Launch one kernel of the table, in a range of a profiler where there is one; the driver's error."""
+    state, kernel, blocks, threads, shared, stream, parameters, name = f.arguments
+    launch, push, pop = (f.load(f.gep(state, STATE.index(word), "ptr"), "ptr") for word in ("launch", "push", "pop"))
+    handle = f.load(f.gep(state, f.add(f.cast("zext", kernel, "i64"), len(STATE)), "ptr"), "ptr")
+    has_profiler = f.icmp("ne", push, Value("ptr", "null"))
+    f.if_(has_profiler, lambda: f.raw("i32", f"call i32 {push.text}({name})") and None)
+    one = Value("i32", "1")
+    arguments = [handle, blocks, one, one, threads, one, one, shared, stream, parameters, Value("ptr", "null")]
+    code = f.raw("i32", f"call i32 {launch.text}({', '.join(map(str, arguments))})")
+    f.if_(has_profiler, lambda: f.raw("i32", f"call i32 {pop.text}()") and None)
+    f.ret(code)
+
+
 class _Entry(HostProgram):
     """The entry, written; its pointers are of the device."""
 
@@ -152,8 +166,8 @@ class _Entry(HostProgram):
         self.slots, self.parameters = f.alloca("i64", longest), f.alloca("ptr", longest + most)
         for at in range(longest):
             f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
-        self.descriptors = DescriptorCache(f, self.words["maps"])
-        self.numbers, self.cell = f.alloca("i64", NUMBERS), f.alloca("i64")
+        self.descriptors = DescriptorCache(f, self.words["maps"], self.words["encode"])
+        self.cell = f.alloca("i64")
         self.copied = CopyParameters(f) if NAME in kernels else None
         self.callbacks = callbacks_in(program)
         counts = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
@@ -280,12 +294,8 @@ class _Entry(HostProgram):
                 used = self._describe(map_, target, slots[map_.argument], sizes, number, used)
                 first = self.most - len(code.maps) + at
                 f.store(f.gep(self.maps, BYTES * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
-            handle = self.word(len(STATE) + number)
-            one, width = Value("i32", "1"), f.cast("trunc", blocks, "i32")
-            shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
             parameters = f.gep(self.parameters, self.most - len(code.maps), "ptr")
-            arguments = [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")]
-            self._return_error(self._in_range(code.name, lambda: self._call_driver("launch", arguments)), number)
+            self._start(code, f.cast("trunc", blocks, "i32"), parameters)
 
         f.if_(f.icmp("sgt", total, 0), run)
 
@@ -309,23 +319,20 @@ class _Entry(HostProgram):
             f.store(f.gep(self.workspace, self.own, "i8"), scratch, align=8)
             for at, pointer in enumerate((words, scratch)):
                 f.store(pointer, f.gep(parameters, at, "ptr"), align=8)
-            one, width = Value("i32", "1"), f.cast("trunc", total, "i32")
-            shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
-            handle = self.word(len(STATE) + number)
-            arguments = [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")]
-            self._return_error(self._in_range(code.name, lambda: self._call_driver("launch", arguments)), number)
+            self._start(code, f.cast("trunc", total, "i32"), parameters)
 
         f.if_(f.icmp("sgt", total, 0), run)
 
-    def _in_range(self, name: str, run: Callable[[], Value]) -> Value:
-        """Do something in a range of a profiler, where there is one."""
-        f = self.f
-        has_profiler = f.icmp("ne", self.words["push"], Value("ptr", "null"))
-        text = f.module.constant("i8", [*name.encode(), 0], align=1)
-        f.if_(has_profiler, lambda: self._call_driver("push", [text]) and None)
-        made = run()
-        f.if_(has_profiler, lambda: self._call_driver("pop", []) and None)
-        return made
+    def _start(self, code: KernelCode, blocks: Value, parameters: Value) -> None:
+        """Launch a kernel, and return the driver's error, if it has one."""
+        f, number = self.f, self.names.index(code.name)
+        types = ("ptr", "i32", "i32", "i32", "i32", "ptr", "ptr", "ptr")
+        names = ("state", "kernel", "blocks", "threads", "shared", "stream", "parameters", "name")
+        function = f.module.outline("start", "start", list(zip(types, names, strict=True)), _write_start, ret="i32")
+        words = [Value("i32", str(word)) for word in (number, code.threads, code.shared)]
+        name = f.module.constant("i8", [*code.name.encode(), 0], align=1)
+        given = [self.state, words[0], blocks, *words[1:], self.words["stream"], parameters, name]
+        self._return_error(f.raw("i32", f"call i32 @{function}({', '.join(map(str, given))})"), number)
 
     def _token(self) -> Value:
         """A number that no launch had before, and not 0: by it a kernel knows what its own CTAs wrote to scratch."""
@@ -367,25 +374,14 @@ class _Entry(HostProgram):
         assert copied is not None, "programs with such rows have the kernel"
         blocks = copied.put(source, target, [width, pitch, height])
         f.if_(f.icmp("sgt", blocks, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))
-        one, none = Value("i32", "1"), Value("i32", "0")
-        threads = Value("i32", str(self.kernels[NAME].threads))
-        shape = [f.cast("trunc", blocks, "i32"), one, one, threads, one, one, none]
-        arguments = [self.word(len(STATE) + number), *shape, self.words["stream"], copied.table, Value("ptr", "null")]
-        self._return_error(self._in_range(NAME, lambda: self._call_driver("launch", arguments)), number)
+        self._start(self.kernels[NAME], f.cast("trunc", blocks, "i32"), copied.table)
 
     def _encode(
         self, map_: DescriptorCode, target: Value, buffer: Value, extents: Sequence[Dim], pitch: Value, kernel: int
     ) -> None:
         """Put a descriptor at its target: the one that was made for this buffer before, or a new one."""
-        f = self.f
         sizes = [self.dim(dim) for dim in extents]
-        start = f.raw("i64", f"ptrtoint {buffer} to i64")
-
-        def make() -> None:
-            arguments = encode_arguments(f, map_, self.numbers, buffer, sizes, pitch)
-            self.driver("encode", [target, *arguments], kernel)
-
-        self.descriptors.get([start, pitch, *sizes], target, make)
+        self._return_error(self.descriptors.get(map_, buffer, sizes, pitch, target), kernel)
 
     def next_round(self) -> None:
         """Nothing: iterations are on the stream one after the other."""

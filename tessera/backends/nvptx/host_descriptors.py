@@ -7,7 +7,7 @@ entry has a version, which is odd while it is written, and a copy counts only if
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tessera.backends.nvptx.text import DescriptorCode
 from tessera.ir.target.llvm.instructions import Value, constant_of
@@ -86,34 +86,68 @@ def _promotion(f: FunctionText, pitch: Value) -> Value:
 
 
 class DescriptorCache:
-    """All that a host program does with the descriptors it keeps, written."""
+    """All that a host program does with the descriptors it keeps, written.
 
-    def __init__(self, f: FunctionText, area: Value) -> None:
-        self.f, self.area, self.accesses = f, area, 0
-        self._key = f.alloca("i64", KEY)
+    A training step has hundreds of descriptors of a few forms. What is done to get one is a function for each form, and
+    the sizes of one are a table of constants wherever they are known: a call for each is all that is written.
+    """
 
-    def get(self, words: Sequence[Value], target: Value, make: Callable[[], None]) -> None:
-        """Put the descriptor that is made of these words at `target`: one that is kept, or what `make` writes there."""
-        f, module = self.f, self.f.module
+    def __init__(self, f: FunctionText, area: Value, encode: Value) -> None:
+        self.f, self.area, self.encode, self.accesses = f, area, encode, 0
+        self._sizes = f.alloca("i64", KEY - 1)
+
+    def get(self, code: DescriptorCode, buffer: Value, sizes: Sequence[Value], pitch: Value, target: Value) -> Value:
+        """Put the descriptor of a buffer at `target`, one that is kept or a new one; the driver's error.
+
+        `sizes` are the extents of the dims, innermost first, and `pitch` bytes from one row to the next.
+        """
+        f, rank = self.f, len(sizes)
+        form = (code.dtype, code.box, code.swizzle, code.cut, rank)
+        names = ("area", "place", "sizes", "buffer", "map", "encode")
+        pointers = [("ptr", name) for name in names]
+        found = f.module.outline(
+            ("get_map", form), "get_map", pointers, lambda inner: _write_get(inner, code, rank), ret="i32"
+        )
         table = f.gep(self.area, _HEAD + self.accesses * (_HEAD + KEPT * _ENTRY), "i8")
         self.accesses += 1
-        assert len(words) <= KEY
-        for at in range(KEY):
-            f.store(words[at] if at < len(words) else f.const_i(0), f.gep(self._key, at, "i64"), align=8)
-        pointers = [("ptr", "place"), ("ptr", "key"), ("ptr", "map")]
-        find = module.outline("find_map", "find_map", pointers, _write_find, ret="i1")
-        keep = module.outline("keep_map", "keep_map", pointers, _write_keep)
-        arguments = f"ptr {table.text}, ptr {self._key.text}, ptr {target.text}"
+        given = (self.area, table, self._table_of([pitch, *sizes]), buffer, target, self.encode)
+        return f.raw("i32", f"call i32 @{found}({', '.join(map(str, given))})")
 
-        def make_and_keep() -> None:
-            make()
-            f.line(f"call void @{keep}({arguments})")
-            self._count(CREATED)
+    def _table_of(self, words: Sequence[Value]) -> Value:
+        """Where a function finds the words of a key behind its address: constants, or as this call has them."""
+        assert len(words) < KEY
+        f, padded = self.f, [*words, *[self.f.const_i(0)] * (KEY - 1 - len(words))]
+        known = [number for word in padded if (number := constant_of(word)) is not None]
+        if len(known) == len(padded):
+            return f.module.constant("i64", known, align=8)
+        for at, word in enumerate(padded):
+            f.store(word, f.gep(self._sizes, at, "i64"), align=8)
+        return self._sizes
 
-        f.if_(f.raw("i1", f"call i1 @{find}({arguments})"), lambda: self._count(REUSED), make_and_keep)
 
-    def _count(self, counter: int) -> None:
-        self.f.atomic("add", self.f.gep(self.area, counter, "i64"), self.f.const_i(1))
+def _write_get(f: FunctionText, code: DescriptorCode, rank: int) -> None:
+    """Copy the descriptor that is kept for a buffer of these sizes to its target, or make it; the driver's error."""
+    area, table, given, buffer, target, encode = f.arguments
+    key, numbers = f.alloca("i64", KEY), f.alloca("i64", NUMBERS)
+    f.store(f.raw("i64", f"ptrtoint {buffer} to i64"), key, align=8)
+    words = [f.load(f.gep(given, at, "i64"), "i64") for at in range(KEY - 1)]
+    for at, word in enumerate(words):
+        f.store(word, f.gep(key, 1 + at, "i64"), align=8)
+    pointers = [("ptr", "place"), ("ptr", "key"), ("ptr", "map")]
+    find = f.module.outline("find_map", "find_map", pointers, _write_find, ret="i1")
+    keep = f.module.outline("keep_map", "keep_map", pointers, _write_keep)
+    arguments = ", ".join(map(str, (table, key, target)))
+
+    def count(counter: int) -> None:
+        f.atomic("add", f.gep(area, counter, "i64"), f.const_i(1))
+        f.ret(Value("i32", "0"))
+
+    f.if_(f.raw("i1", f"call i1 @{find}({arguments})"), lambda: count(REUSED))
+    wanted = [target, *encode_arguments(f, code, numbers, buffer, words[1 : 1 + rank], words[0])]
+    failed = f.raw("i32", f"call i32 {encode.text}({', '.join(map(str, wanted))})")
+    f.if_(f.icmp("ne", failed, Value("i32", "0")), lambda: f.ret(failed))
+    f.line(f"call void @{keep}({arguments})")
+    count(CREATED)
 
 
 def _load(f: FunctionText, pointer: Value, order: str = "monotonic") -> Value:

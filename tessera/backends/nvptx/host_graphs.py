@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.runtime.devices.cuda import graphs
 from tessera.runtime.devices.cuda.program import PLAN
@@ -118,12 +118,7 @@ class GraphReplay:
             mine, other = f.gep(self.words, at, "i64"), f.gep(entry, f.add(at, len(graphs.ENTRY)), "i64")
             return f.icmp("eq", f.load(mine, "i64"), f.load(other, "i64"))
 
-        def goes_on(state: list[Value]) -> Value:
-            is_inside = f.icmp("slt", state[0], self.count)
-            return f.if_(is_inside, lambda: is_equal(state[0]), lambda: Value("i1", "false"))[0]
-
-        (at,) = f.while_([f.const_i(0)], goes_on, lambda state: [f.add(state[0], 1)])
-        return f.icmp("eq", at, self.count)
+        return _holds_for_all(f, self.count, is_equal)
 
     def _count_known(self, fail: Callable[[], None]) -> None:
         """One more call with addresses that are known."""
@@ -165,6 +160,17 @@ class GraphReplay:
         answer = f.call("PyObject_CallNoArgs", [f.load(self._address("maker"), "ptr")], "ptr")
         f.if_(f.icmp("eq", answer, _NULL), fail)
         f.call("Py_DecRef", [answer])
+
+
+def _holds_for_all(f: FunctionText, count: int, holds: Callable[[Value], Value]) -> Value:
+    """Whether something holds for all numbers below a count; asked up to the first that it does not hold for."""
+
+    def goes_on(state: list[Value]) -> Value:
+        is_inside = f.icmp("slt", state[0], count)
+        return f.if_(is_inside, lambda: holds(state[0]), lambda: Value("i1", "false"))[0]
+
+    (at,) = f.while_([f.const_i(0)], goes_on, lambda state: [f.add(state[0], 1)])
+    return f.icmp("eq", at, count)
 
 
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")
@@ -249,45 +255,47 @@ def write_call(module: ModuleText, inputs: int, outputs: int) -> None:
 
 
 class _Call:
-    """One such function, written."""
+    """One such function, written: loops over tensors, as a training step has hundreds of them."""
 
     def __init__(self, f: FunctionText, inputs: int, outputs: int) -> None:
         self.f, self.inputs, self.outputs = f, inputs, outputs
         # Results, workspace and inputs in one piece: what graphs are found by.
         self.results = f.alloca("i64", outputs + 1 + max(1, inputs))
         self.addresses = f.gep(self.results, outputs + 1, "i64")
+        self.made = f.alloca("ptr", max(1, outputs))
 
     def run(self) -> None:
         f = self.f
-        this, given, count = f.arguments
+        this, self.given, count = f.arguments
         self.record = self._pointer(this, _POINTER // 8)
         self._refuse_unless(f.icmp("eq", count, self.inputs))
-        tensors = [self._pointer(given, at) for at in range(self.inputs)]
         self.type = self._word("type")
-        is_tensor = Value("i1", "true")
-        for tensor in tensors:
-            is_tensor = f.op("and", is_tensor, f.icmp("eq", self._pointer(tensor, _TYPE // 8), self.type))
-        self._refuse_unless(is_tensor)
+        self.offsets = {slot: self._offset(slot) for slot in ("address", "form", "lane", "stream", "_owner")}
+        self._refuse_unless(
+            self._all_inputs(lambda _, tensor: f.icmp("eq", self._pointer(tensor, _TYPE // 8), self.type))
+        )
         stream = self._stream()
-        is_here = Value("i1", "true")
-        for tensor in tensors:
-            is_here = f.op("and", is_here, f.icmp("eq", self._slot(tensor, "lane"), stream))
-        self._refuse_unless(is_here)
-        plan = self._plan(stream, [self._slot(tensor, "form") for tensor in tensors])
-        self._launch(plan, stream, tensors)
+        self._refuse_unless(self._all_inputs(lambda _, tensor: f.icmp("eq", self._slot(tensor, "lane"), stream)))
+        self._launch(self._plan(stream), stream)
 
-    def _pointer(self, base: Value, at: int) -> Value:
+    def _pointer(self, base: Value, at: Index) -> Value:
         return self.f.load(self.f.gep(base, at, "ptr"), "ptr")
 
     def _word(self, name: str) -> Value:
         return self._pointer(self.record, RECORD.index(name))
 
+    def _offset(self, slot: str) -> Value:
+        return self.f.load(self.f.gep(self.record, RECORD.index(slot), "i64"), "i64")
+
     def _slot_address(self, tensor: Value, slot: str) -> Value:
-        offset = self.f.load(self.f.gep(self.record, RECORD.index(slot), "i64"), "i64")
-        return self.f.gep(tensor, offset, "i8")
+        return self.f.gep(tensor, self.offsets[slot], "i8")
 
     def _slot(self, tensor: Value, slot: str) -> Value:
         return self.f.load(self._slot_address(tensor, slot), "ptr")
+
+    def _all_inputs(self, holds: Callable[[Value, Value], Value]) -> Value:
+        """Whether something holds for each input, given its number and the tensor."""
+        return _holds_for_all(self.f, self.inputs, lambda at: holds(at, self._pointer(self.given, at)))
 
     def _refuse(self) -> None:
         refused = self._word("refused")
@@ -305,8 +313,8 @@ class _Call:
         f.call("Py_DecRef", [found])
         return found
 
-    def _plan(self, stream: Value, forms: list[Value]) -> Value:
-        """The plan for these forms on the stream."""
+    def _plan(self, stream: Value) -> Value:
+        """The plan for the forms of the inputs on the stream."""
         f = self.f
 
         def goes_on(state: list[Value]) -> Value:
@@ -314,27 +322,35 @@ class _Call:
 
         def look(state: list[Value]) -> list[Value]:
             plan = state[0]
-            same = f.icmp("eq", self._pointer(plan, PLAN.index("stream")), stream)
-            for at, form in enumerate(forms):
-                same = f.op("and", same, f.icmp("eq", self._pointer(plan, len(PLAN) + at), form))
+
+            def has_form(at: Value, tensor: Value) -> Value:
+                return f.icmp("eq", self._pointer(plan, f.add(at, len(PLAN))), self._slot(tensor, "form"))
+
+            is_here = f.icmp("eq", self._pointer(plan, PLAN.index("stream")), stream)
+            same = f.if_(is_here, lambda: self._all_inputs(has_form), lambda: Value("i1", "false"))[0]
             return [f.select(same, plan, self._pointer(plan, PLAN.index("next"))), same]
 
         plan, found = f.while_([self._word("plans"), Value("i1", "false")], goes_on, look)
         self._refuse_unless(found)
         return plan
 
-    def _launch(self, plan: Value, stream: Value, tensors: list[Value]) -> None:
+    def _launch(self, plan: Value, stream: Value) -> None:
         f = self.f
-        first = len(PLAN) + self.inputs
-        parts = [[self._pointer(plan, first + 4 * at + part) for part in range(3)] for at in range(self.outputs)]
         own = self._pointer(plan, PLAN.index("workspace"))
         has_own = f.icmp("ne", own, _NULL)
-        for at, (_, _, free) in enumerate(parts):
-            self._refuse_unless(self._has(free, plan, first + 4 * at + 3))
-        f.if_(has_own, lambda: self._refuse_unless(self._has(own, plan, PLAN.index("needed"))))
-        for at, tensor in enumerate(tensors):
-            f.store(self._number(self._slot(tensor, "address")), f.gep(self.addresses, at, "i64"), align=8)
-        made = [self._make_tensor(at, stream, *part) for at, part in enumerate(parts)]
+
+        def check(at: Value) -> None:
+            self._refuse_unless(self._has(self._part(plan, at, 2), self._part_address(plan, at, 3)))
+
+        def put_address(at: Value) -> None:
+            address = self._number(self._slot(self._pointer(self.given, at), "address"))
+            f.store(address, f.gep(self.addresses, at, "i64"), align=8)
+
+        f.loop(0, self.outputs, 1, check)
+        needed = f.gep(plan, PLAN.index("needed"), "i64")
+        f.if_(has_own, lambda: self._refuse_unless(self._has(own, needed)))
+        f.loop(0, self.inputs, 1, put_address)
+        f.loop(0, self.outputs, 1, lambda at: self._make_tensor(at, stream, plan))
         keeper = self._pointer(plan, PLAN.index("self"))
         f.call("Py_IncRef", [keeper])
         none = Value("i64", "0")
@@ -351,26 +367,34 @@ class _Call:
 
         def fail() -> None:
             # The runtime runs it once more, and says what was wrong.
-            for tensor in made:
-                f.call("Py_DecRef", [tensor])
+            self._release_results()
             self._refuse()
 
         f.if_(f.icmp("ne", code, 0), fail)
-        self.replay.note(lambda: self._raise(made))
+        self.replay.note(self._raise)
         calls = f.gep(self.record, RECORD.index("calls"), "i64")
         f.store(f.add(f.load(calls, "i64"), 1), calls, align=8)
-        f.ret(self._result(made))
+        f.ret(self._result())
 
-    def _raise(self, made: list[Value]) -> None:
+    def _part_address(self, plan: Value, at: Value, part: int) -> Value:
+        """Where a plan has one of the four words of an output: form, home, free blocks, how many it needs."""
+        return self.f.gep(plan, self.f.add(self.f.mul(at, 4), len(PLAN) + self.inputs + part), "i64")
+
+    def _part(self, plan: Value, at: Value, part: int) -> Value:
+        return self.f.load(self._part_address(plan, at, part), "ptr")
+
+    def _release_results(self) -> None:
+        self.f.loop(0, self.outputs, 1, lambda at: self.f.call("Py_DecRef", [self._pointer(self.made, at)]) and None)
+
+    def _raise(self) -> None:
         """Python raised: the results are released, and the exception goes on."""
-        for tensor in made:
-            self.f.call("Py_DecRef", [tensor])
+        self._release_results()
         self.f.ret(_NULL)
 
-    def _has(self, free: Value, plan: Value, at: int) -> Value:
+    def _has(self, free: Value, needed: Value) -> Value:
         """Whether a list has as many blocks as all that take of it."""
         f = self.f
-        return f.icmp("sge", f.call("PyList_Size", [free], "i64"), f.load(f.gep(plan, at, "i64"), "i64"))
+        return f.icmp("sge", f.call("PyList_Size", [free], "i64"), f.load(needed, "i64"))
 
     def _number(self, number: Value) -> Value:
         return self.f.call("PyLong_AsUnsignedLongLong", [number], "i64")
@@ -384,9 +408,10 @@ class _Call:
         f.call("PyList_SetSlice", [free, last, f.add(last, 1), _NULL], "i32")
         return [block, self._number(block)]
 
-    def _make_tensor(self, at: int, stream: Value, form: Value, home: Value, free: Value) -> Value:
-        """A tensor for an output."""
+    def _make_tensor(self, at: Value, stream: Value, plan: Value) -> None:
+        """A tensor for an output, kept in `made`."""
         f = self.f
+        form, home, free = (self._part(plan, at, part) for part in range(3))
         block, address = self._take_block(free)
         f.store(address, f.gep(self.results, at, "i64"), align=8)
         tensor = f.call("PyType_GenericAlloc", [self.type, f.const_i(0)], "ptr")
@@ -396,7 +421,7 @@ class _Call:
         slots = {"address": block, "form": form, "stream": stream, "lane": stream, "_owner": home}
         for slot, value in slots.items():
             f.store(value, self._slot_address(tensor, slot), align=8)
-        return tensor
+        f.store(tensor, f.gep(self.made, at, "ptr"), align=8)
 
     def _run_entry(self, plan: Value, space: Value) -> Value:
         """Run the entry, or replay its graph, without the GIL."""
@@ -414,12 +439,15 @@ class _Call:
         self.replay.end()
         return code
 
-    def _result(self, made: list[Value]) -> Value:
+    def _result(self) -> Value:
         f = self.f
-        if len(made) == 1:
-            return made[0]
-        several = f.call("PyTuple_New", [f.const_i(len(made))], "ptr")
+        if self.outputs == 1:
+            return self._pointer(self.made, 0)
+        several = f.call("PyTuple_New", [f.const_i(self.outputs)], "ptr")
         f.if_(f.icmp("eq", several, _NULL), lambda: f.ret(_NULL))
-        for at, tensor in enumerate(made):
-            f.call("PyTuple_SetItem", [several, f.const_i(at), tensor], "i32")
+
+        def put(at: Value) -> None:
+            f.call("PyTuple_SetItem", [several, at, self._pointer(self.made, at)], "i32")
+
+        f.loop(0, self.outputs, 1, put)
         return several

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -27,8 +28,15 @@ def chain(x: Any, weights: Any) -> Any:
     return x
 
 
-def lowered(function: Callable[..., Any], width: int, count: int, streams: int = 0, dynamic: bool = False) -> Lowering:
-    given = [np.zeros((64, width), np.float32), [np.zeros((width, width), np.float32)] * count]
+def lowered(
+    function: Callable[..., Any],
+    width: int,
+    count: int,
+    streams: int = 0,
+    dynamic: bool = False,
+    dtype: Any = np.float32,
+) -> Lowering:
+    given = [np.zeros((64, width), dtype), [np.zeros((width, width), dtype)] * count]
     overrides = {"launch.streams": streams} if streams else {}
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
     return lower(ts.jit(function, dynamic=dynamic).trace(*given).tape, options)
@@ -64,3 +72,20 @@ def test_one_stream_has_no_events_and_several_record_and_wait() -> None:
     assert facts["events"] == 6
     calls = several.host.count("call i32 %") - one.host.count("call i32 %")
     assert calls == 1 + 5 + 5 + 5
+
+
+def lines_of(text: str, function: str) -> int:
+    """Lines of one function of a module."""
+    return text.partition(f"@{function}(")[2].partition("\n}")[0].count("\n")
+
+
+def test_a_call_is_as_long_for_many_tensors_as_for_few() -> None:
+    few, many = (lowered(apart, 64, count, streams=1).host for count in (2, 12))
+    assert lines_of(few, "tessera_call") == lines_of(many, "tessera_call") > 0
+
+
+def test_launches_and_descriptors_are_calls_of_functions_written_once() -> None:
+    """A launch of a matmul stores what its kernel is given, and has one call for each descriptor and one to launch."""
+    few, many = (lowered(chain, 256, count, dtype=ml_dtypes.bfloat16).host for count in (2, 12))
+    assert few.count("define internal i32 @get_map") == many.count("define internal i32 @get_map") > 0
+    assert (lines_of(many, "tessera_entry") - lines_of(few, "tessera_entry")) / 10 < 100

@@ -32,10 +32,17 @@ def dot(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any
     return ts.ops.matmul(x, ts.ops.transpose(w))
 
 
+def dot_of_known_sizes(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, ts.ops.transpose(w))
+
+
 @cache
-def executable() -> Any:
-    arrays = [np.zeros((4, 8), ml_dtypes.bfloat16)] * 2
-    return compile_tape(dot.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
+def executable(m: int = 0, n: int = 0, k: int = 0) -> Any:
+    """The program of symbolic sizes; of known ones where they are given."""
+    is_known = m > 0
+    arrays = [np.zeros((rows, k or 8), ml_dtypes.bfloat16) for rows in (m or 4, n or 4)]
+    function = ts.jit(dot_of_known_sizes) if is_known else dot
+    return compile_tape(function.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
 
 
 def numbers(address: int, count: int) -> list[int]:
@@ -45,8 +52,8 @@ def numbers(address: int, count: int) -> list[int]:
 class Asked:
     """The entry with a driver that writes down what it is asked for; a map's bytes begin with the buffer's address."""
 
-    def __init__(self, watched: bool = False) -> None:
-        self.made = executable()
+    def __init__(self, watched: bool = False, known: tuple[int, int, int] = (0, 0, 0)) -> None:
+        self.made = executable(*known)
         self.launch: list[Any] = []
         self.encode: list[Any] = []
         self.copied: list[Any] = []
@@ -58,9 +65,9 @@ class Asked:
         }
         words = [ctypes.cast(self._own[name], ctypes.c_void_p).value if name in self._own else 0 for name in STATE]
         words[STATE.index("maps")] = self.maps.address
-        known = {NAME: COPY}
+        others = {NAME: COPY}
         handles = [
-            MATRIX if name.endswith("__matrix") else known.get(name, PLAIN) for name in self.made.metadata["called"]
+            MATRIX if name.endswith("__matrix") else others.get(name, PLAIN) for name in self.made.metadata["called"]
         ]
         self._state = (ctypes.c_void_p * (len(words) + len(handles)))(*words, *handles)
         self._code = link([self.made.objects[0]], {})
@@ -94,7 +101,7 @@ class Asked:
     def run(self, m: int, n: int, k: int, x: int = 0x10000, code: int = 0) -> Asked:
         """A dot of this size, whose A operand is at `x`; `code` is what the entry gives."""
         sizes = {"M": m, "N": n, "K": k}
-        values = (ctypes.c_int64 * 3)(*[sizes[name] for name in self.made.symbols])
+        values = (ctypes.c_int64 * len(self.made.symbols))(*[sizes[name] for name in self.made.symbols])
         entry = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)(self._code.address("tessera_entry"))
         pointers, results = (ctypes.c_void_p * 2)(x, 0x20000), (ctypes.c_void_p * 1)(0x30000)
         assert entry(pointers, results, values, 0x40000, self._state) == code
@@ -111,6 +118,17 @@ def test_rows_of_whole_16_bytes_are_read_where_they_lie() -> None:
     assert asked.copied == []
     assert asked.encode == [(0x10000, [200, 300], 400), (0x20000, [200, 520], 400), (0x30000, [520, 300], 1040)]
     assert asked.launch == [(MATRIX, 9)]
+
+
+def test_descriptors_of_known_sizes_are_those_of_symbolic_ones() -> None:
+    """Sizes that are known are constants of the program, in tables; the others are put into memory by each call."""
+    m, n, k = 300, 520, 200
+    asked, symbolic = Asked(known=(m, n, k)), run(m, n, k)
+    asked.run(m, n, k).run(m, n, k).run(m, n, k, x=0x50000)
+    assert asked.encode[:3] == symbolic.encode
+    assert [address for address, *_ in asked.encode[3:]] == [0x50000]
+    assert (asked.maps.created, asked.maps.reused) == (4, 5)
+    assert asked.given == [0x10000, 0x10000, 0x50000]
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(77, 100, 33), (129, 257, 75)])
