@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -128,28 +129,37 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
     InternalError with a reproducer for a mistake of ours.
     """
     with leaving_a_script(tape, options):
+        # All that is said of the program, and the end of its IR, while workers make its machine code.
         lowering = lower(tape, options, library, begin=begin)
-        with lowering.stages.measure("target", "machine-code"):
-            objects = lowering.code.objects()
-    lowering.stages.finish()
-    lowering.chooser.check_overrides()
-    face = interface_of(lowering.program)
+        objects, stages = lowering.code.pending_objects(), lowering.stages
+        facts = _facts_of(lowering, tape)
+        lowering.chooser.check_overrides()
+        del lowering
+        gc.collect(0)
+        with stages.measure("target", "machine-code"):
+            executable = Executable(objects=tuple(objects()), **facts)
+    stages.finish()
+    return executable
+
+
+def _facts_of(lowering: Lowering, tape: Tape) -> dict[str, Any]:
+    """What an executable says of itself: all of it but the machine code."""
+    program, face = lowering.program, interface_of(lowering.program)
     whole = [kernel for kernel in lowering.kernels if not kernel.variant_of]
-    return Executable(
-        objects=tuple(objects),
-        inputs=_ports(face.inputs, tape.names),
-        outputs=_ports(face.outputs),
-        symbols=face.symbols,
-        binding=face.binding,
-        guards=tuple(Guard(what, str(left), str(right)) for left, right, what in lowering.program.guards),
-        metadata={
-            **lowering.code.metadata(lowering.program),
-            "report": report_of(lowering.program, whole, lowering.chooser, lowering.code),
-            "work": work_of(lowering.program, whole, lowering.targets),
-            **_donation(lowering.program),
-            "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
+    return {
+        "inputs": _ports(face.inputs, tape.names),
+        "outputs": _ports(face.outputs),
+        "symbols": face.symbols,
+        "binding": face.binding,
+        "guards": tuple(Guard(what, str(left), str(right)) for left, right, what in program.guards),
+        "metadata": {
+            **lowering.code.metadata(program),
+            "report": report_of(program, whole, lowering.chooser, lowering.code),
+            "work": work_of(program, whole, lowering.targets),
+            **_donation(program),
+            "callbacks": [callback_of(op).fields() for op in callbacks_in(program)],
         },
-    )
+    }
 
 
 def _donation(program: SpecOp) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Dim:
         return Dim((((Atom("symbol", name),), 1),))
 
     @staticmethod
-    @lru_cache(maxsize=1 << 12)
+    @lru_cache(maxsize=1 << 14)
     def constant(value: int) -> Dim:
         return Dim((((), int(value)),)) if value else Dim(())
 
@@ -158,8 +158,12 @@ class Dim:
         pair = _canonical(factor), _canonical(remainder)
         return None if any(symbol in part.symbols for part in pair) else pair
 
+    # Most dims are numbers: those are computed with, and no table is asked.
+
     def __add__(self, other: DimLike) -> Dim:
-        return _add(self, Dim.of(other))
+        right = other if isinstance(other, Dim) else Dim.of(other)
+        a, b = self.value, right.value
+        return _add(self, right) if a is None or b is None else Dim.constant(a + b)
 
     def __radd__(self, other: DimLike) -> Dim:
         return _add(self, Dim.of(other))
@@ -168,13 +172,17 @@ class Dim:
         return Dim(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
 
     def __sub__(self, other: DimLike) -> Dim:
-        return _add(self, -Dim.of(other))
+        right = other if isinstance(other, Dim) else Dim.of(other)
+        a, b = self.value, right.value
+        return _add(self, -right) if a is None or b is None else Dim.constant(a - b)
 
     def __rsub__(self, other: DimLike) -> Dim:
         return _add(Dim.of(other), -self)
 
     def __mul__(self, other: DimLike) -> Dim:
-        return _multiply(self, Dim.of(other))
+        right = other if isinstance(other, Dim) else Dim.of(other)
+        a, b = self.value, right.value
+        return _multiply(self, right) if a is None or b is None else Dim.constant(a * b)
 
     def __rmul__(self, other: DimLike) -> Dim:
         return _multiply(self, Dim.of(other))
@@ -314,7 +322,7 @@ def _min_or_max(kind: str, a: Dim, b: Dim) -> Dim:
 
 def product(dims: Iterable[DimLike]) -> Dim:
     """The product of several dims; 1 for none."""
-    return _multiply_all(tuple(Dim.of(dim) for dim in dims))
+    return _multiply_all(tuple([dim if isinstance(dim, Dim) else Dim.of(dim) for dim in dims]))
 
 
 def next_power_of_two(size: int) -> int:

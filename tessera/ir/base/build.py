@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from tessera.diagnostics.error import Span
 from tessera.ir.base.dialect_of import inferred_types, make, op_class, properties_of
 from tessera.ir.base.infer import Guards, RuleContext
-from tessera.ir.base.op import TAPES, SpecOp, plain, rule_attributes
+from tessera.ir.base.op import SpecOp, plain, rule_attributes
 from tessera.ir.base.policies import carried_policy
 from tessera.ir.base.spec import Producer, Registry
 from tessera.ir.base.tape import POLICY, Record, Tape
@@ -143,12 +143,12 @@ def tape_of(block: Block, names: Sequence[str] = ()) -> Tape:
     tape.names = list(names) or [argument.name_hint or f"arg{i}" for i, argument in enumerate(block.args)]
     for op in block.ops:
         assert isinstance(op, SpecOp)
-        operands = tuple(numbers[operand] for operand in op.operands)
+        operands = tuple([numbers[operand] for operand in op.operand_values])
         if op.spec.is_terminator:
             tape.outputs = list(operands)
             continue
-        attributes = rule_attributes(op) if any(a.kind in TAPES for a in op.spec.attributes) else op.values()
-        results = tuple(number(result) for result in op.results)
+        attributes = rule_attributes(op) if op.regions else op.values()
+        results = tuple([number(result) for result in op.results])
         own = op.attributes.get(POLICY)
         policy = SILENT if own is None else Policy.of(plain(own))
         device = str(plain(op.attributes[DEVICE])) if DEVICE in op.attributes else ""
@@ -233,7 +233,7 @@ class Build:
         if not isinstance(op, SpecOp) or len(op.results) != 1:
             return None
         attributes = rule_attributes(op) if op.regions else op.values()
-        return Producer(op.spec.short_name, tuple(op.operands), attributes, op.spec.moves_elements)
+        return Producer(op.spec.short_name, op.operand_values, attributes, op.spec.moves_elements)
 
     def undo(self) -> None:
         """Take back what was made."""
@@ -332,7 +332,7 @@ class Rewriter:
     def erase_if_dead(self, op: SpecOp) -> bool:
         """Erase a pure op that no one uses, and so on up its operands (through the worklist)."""
         # What most ops are is asked first.
-        if any(result.uses for result in op.results) or not is_removable(op):
+        if any([result.first_use is not None for result in op.results]) or not is_removable(op):
             return False
         self.erase(op)
         return True

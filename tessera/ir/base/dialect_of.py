@@ -23,6 +23,10 @@ from tessera.ir.base.types import TensorAttr, ValueAttr, attribute_of, location_
 _DIALECTS: dict[str, Registry] = {}
 _TYPES: dict[str, type[Any]] = {}
 _CLASSES: dict[str, type[SpecOp]] = {}
+_SPECS: dict[str, OpSpec] = {}
+"""Specs by the full names of their ops, as far as these were asked for."""
+_NAMESPACES: dict[str, list[tuple[dict[str, Any], str]]] = {}
+"""By dialect: where classes stand under names of modules, as far as these were asked for."""
 
 
 def install(registry: Registry, types: Iterable[type[Any]] = ()) -> Registry:
@@ -31,7 +35,14 @@ def install(registry: Registry, types: Iterable[type[Any]] = ()) -> Registry:
     _TYPES.update({type.name: type for type in types})
     for name in [name for name in _CLASSES if name.split(".", 1)[0] == registry.dialect]:
         del _CLASSES[name]
+    _SPECS.clear()
+    _forget_classes(registry.dialect)
     return registry
+
+
+def _forget_classes(dialect: str) -> None:
+    for namespace, name in _NAMESPACES.pop(dialect, ()):
+        namespace.pop(name, None)
 
 
 def contribute(dialect: Registry, registry: Registry, types: Iterable[type[Any]] = ()) -> Registry:
@@ -65,8 +76,13 @@ def load_dialects() -> None:
 
 def find_spec(name: str) -> OpSpec | None:
     """The spec of a full op name in the dialects installed."""
-    registry = _DIALECTS.get(name.partition(".")[0])
-    return None if registry is None else registry.find(name)
+    found = _SPECS.get(name)
+    if found is None:
+        registry = _DIALECTS.get(name.partition(".")[0])
+        found = None if registry is None else registry.find(name)
+        if found is not None:
+            _SPECS[name] = found
+    return found
 
 
 def op_class(op: OpSpec | str) -> type[SpecOp]:
@@ -78,6 +94,8 @@ def op_class(op: OpSpec | str) -> type[SpecOp]:
     spec = find_spec(op) if isinstance(op, str) else op
     if spec is None:
         raise KeyError(f"no dialect has an op `{name}`")
+    if found is not None:
+        _forget_classes(name.partition(".")[0])
     found = _CLASSES[name] = _make_class(spec)
     return found
 
@@ -124,9 +142,7 @@ def _accessors(spec: OpSpec) -> dict[str, property]:
     made: dict[str, property] = {}
     for name, kind in accessor_names(spec).items():
         if kind == "attribute":
-            made[name] = property(
-                lambda op, name=name: op.value(name), lambda op, value, name=name: op.set_value(name, value)
-            )
+            made[name] = property(_reader(name), lambda op, value, name=name: op.set_value(name, value))
         elif kind == "region":
             made[name] = property(lambda op, name=name: op.region(name))
         else:
@@ -136,21 +152,32 @@ def _accessors(spec: OpSpec) -> dict[str, property]:
     return made
 
 
-def class_lookup(dialect: str) -> Callable[[str], type[SpecOp]]:
-    """The `__getattr__` of a dialect's module of typed classes: `DotOp` is the class of its op `dot`."""
-    names: dict[str, str] = {}
-    """Ops by the names of their classes, as far as these were asked for: `isinstance` in a loop asks each time."""
+def _reader(name: str) -> Callable[[SpecOp], Any]:
+    """`op.value(name)`, without a call."""
+
+    def read(op: SpecOp) -> Any:
+        found = op.properties.get(name)
+        if found is None:
+            return op.defaults[name].data
+        assert isinstance(found, ValueAttr), f"{found} is not an attribute of ours"
+        return found.data
+
+    return read
+
+
+def class_lookup(dialect: str, namespace: dict[str, Any]) -> Callable[[str], type[SpecOp]]:
+    """The `__getattr__` of a dialect's module of typed classes: `DotOp` is the class of its op `dot`.
+
+    What it finds it puts into the module's namespace, where it stays until a dialect of that name is installed anew.
+    """
 
     def find(name: str) -> type[SpecOp]:
-        known = _CLASSES.get(names.get(name, ""))
-        return find_anew(name) if known is None else known
-
-    def find_anew(name: str) -> type[SpecOp]:
         short = re.sub(r"(?<!^)(?=[A-Z])", "_", name.removesuffix("Op")).lower()
         if not name.endswith("Op") or find_spec(f"{dialect}.{short}") is None:
             raise AttributeError(f"`{dialect}` has no op whose class is `{name}`")
-        names[name] = f"{dialect}.{short}"
-        return op_class(names[name])
+        found = namespace[name] = op_class(f"{dialect}.{short}")
+        _NAMESPACES.setdefault(dialect, []).append((namespace, name))
+        return found
 
     return find
 

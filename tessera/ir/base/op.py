@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
-from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.dialects.builtin import UNKNOWN_LOC, LocationAttr, StringAttr
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, SSAValues, Use
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
@@ -25,6 +26,7 @@ CURRENT = 4
 """The version of the text of all our dialects; `UPGRADES` in `text.py` says what changed before it."""
 
 TAPES = ("tape", "tapes")
+_NO_ATTRIBUTES: Mapping[str, Attribute] = {}
 
 
 class OpError(VerifyException):
@@ -61,6 +63,40 @@ class SpecOp(Operation, metaclass=_OpClass):
     counts: ClassVar[tuple[int, int, int] | None]
     """How many operands, results and regions there are, or None where that may vary."""
 
+    # Ops are the keys of many tables: an object's own hash is its address too, and needs no call.
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    operand_values = property(attrgetter("_operands"))
+    """The operands as a tuple, without the view through which `operands` lets them be changed."""
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        operands: Sequence[SSAValue] = (),
+        result_types: Sequence[Attribute] = (),
+        properties: Mapping[str, Attribute] = _NO_ATTRIBUTES,
+        attributes: Mapping[str, Attribute] = _NO_ATTRIBUTES,
+        location: LocationAttr | None = None,
+        successors: Sequence[Block] = (),
+        regions: Sequence[Region] = (),
+    ) -> Self:
+        """An op as xDSL makes it, but for setters that take away what is not there yet; ours have no successors."""
+        assert not successors, f"`{cls.name}` has no successors"
+        op = cls.__new__(cls)
+        values, uses = SSAValues(operands), [Use(op, at) for at in range(len(operands))]
+        for value, use in zip(values, uses, strict=True):
+            value.add_use(use)
+        op._operands, op._operand_uses = values, tuple(uses)
+        op._successors = op._successor_uses = ()
+        op.results = SSAValues([OpResult(type, op, at) for at, type in enumerate(result_types)])
+        op.properties, op.attributes = dict(properties), dict(attributes)
+        op.location = UNKNOWN_LOC if location is None else location
+        for region in regions:
+            op.add_region(region)
+        return op
+
     def value(self, name: str) -> Any:
         """The plain value of an attribute."""
         found = self.properties.get(name)
@@ -71,7 +107,9 @@ class SpecOp(Operation, metaclass=_OpClass):
 
     def values(self) -> dict[str, Any]:
         """The plain values of all attributes but tapes, in the order of the spec."""
-        return {name: self.value(name) for name in self.kinds}
+        properties, defaults = self.properties, self.defaults
+        found = {name: properties.get(name) or defaults[name] for name in self.kinds}
+        return {name: attribute.data for name, attribute in found.items()}  # pyright: ignore[reportAttributeAccessIssue]
 
     @classmethod
     def takes_none(cls, name: str) -> bool:
@@ -153,7 +191,7 @@ def guards_of(op: Operation) -> Guards:
 
 def check_form(op: SpecOp) -> None:
     """Raises OpError unless the op has the operands, results, regions and attributes of its spec."""
-    found = (len(op.operands), len(op.results), len(op.regions))
+    found = (len(op.operand_values), len(op.results), len(op.regions))
     if found != op.counts:
         spec = op.spec
         _check_arity(op, "operands", spec.operands, found[0])
@@ -244,7 +282,8 @@ _INFERRED_LIMIT = 1 << 16
 
 
 def _check_inferred(op: SpecOp, guards: Guards) -> None:
-    key = (type(op), tuple(op.properties.values()), *[value.type for value in op.operands], *op.result_types)
+    types = [value.type for value in (*op.operand_values, *op.results)]
+    key = (type(op), tuple(op.properties.values()), len(op.results), *types)
     if op.regions or guards.pairs or key not in _INFERRED:
         _check_shape_rule(op, guards)
         if not op.regions and not guards.pairs:

@@ -147,13 +147,16 @@ _HASHED_KINDS = frozenset(
 
 def attribute_of(kind: str, value: Any) -> ValueAttr:
     """The one attribute of a value of a kind; equal small values share it."""
-    value = normalize(kind, value)
     if kind in _HASHED_KINDS:
+        if value.__class__ is not list and (found := _VALUES.get((kind, value))) is not None:
+            return found  # values that are equal become one when they are normalized
+        value = normalize(kind, value)
         key: Any = (kind, value)
     elif kind == "float":
+        value = normalize(kind, value)
         key = value.hex() if isinstance(value, float) else (kind, value)
     else:
-        return ValueAttr(value)
+        return ValueAttr(normalize(kind, value))
     found = _VALUES.get(key)
     if found is None:
         found = _VALUES[key] = ValueAttr(value)

@@ -125,7 +125,7 @@ def verify(root: Operation) -> None:
 
 
 def _verify_op(op: Operation, visible: set[SSAValue], guards: Guards) -> None:
-    for index, operand in enumerate(op.operands):
+    for index, operand in enumerate(op.operand_values if isinstance(op, SpecOp) else op.operands):
         if operand not in visible:
             raise OpError(op, f"operand {index} of `{op.name}` is used before, or outside of where, it is defined")
     if isinstance(op, SpecOp):

@@ -7,4 +7,4 @@ the classes are made from what they declare.
 from tessera.ir.base.dialect_of import class_lookup
 from tessera.ir.graph.dialect import DIALECT
 
-__getattr__ = class_lookup(DIALECT.dialect)
+__getattr__ = class_lookup(DIALECT.dialect, globals())
