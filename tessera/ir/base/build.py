@@ -332,10 +332,18 @@ class Rewriter:
     def erase_if_dead(self, op: SpecOp) -> bool:
         """Erase a pure op that no one uses, and so on up its operands (through the worklist)."""
         # What most ops are is asked first.
-        if any([result.first_use is not None for result in op.results]) or not is_removable(op):
+        if is_used(op) or not is_removable(op):
             return False
         self.erase(op)
         return True
+
+
+def is_used(op: Operation) -> bool:
+    """Whether any op uses a result of one."""
+    for result in op.results:  # noqa: SIM110 - it is asked of each op many times, and a loop is half as long
+        if result.first_use is not None:
+            return True
+    return False
 
 
 def is_removable(op: SpecOp) -> bool:

@@ -118,6 +118,40 @@ def tape_hash(tape: Tape) -> str:
     return hashlib.sha256(tape_text(tape).encode()).hexdigest()
 
 
+def tape_key(tape: Tape) -> Any:
+    """What two tapes share exactly when they compute the same, as `tape_text` is, but made in a fraction of the time.
+
+    It is good for one process; None for a tape with values that cannot be keys, such as arrays.
+    """
+    records = [
+        (
+            record.op,
+            record.operands,
+            record.results,
+            tuple([(name, _exact(value)) for name, value in record.attributes.items()]),
+            record.policy,
+            record.device,
+        )
+        for record in tape.records
+    ]
+    guards = [(guard.left, guard.right, guard.what) for guard in tape.guards]
+    found = (*records, *guards, tuple(tape.inputs), tuple(tape.outputs), tuple(tape.types))
+    try:
+        hash(found)
+    except TypeError:
+        return None
+    return found
+
+
+def _exact(value: Any) -> Any:
+    """A value with its type, as 1, 1.0 and True are equal, and so are both zeros."""
+    if value.__class__ is float:
+        return float, value.hex()
+    if value.__class__ is tuple:
+        return tuple([_exact(item) for item in value])
+    return value.__class__, value
+
+
 def _type(type: TensorType) -> str:
     return f"[{', '.join(map(str, type.shape))}] {type.dtype}"
 

@@ -14,7 +14,8 @@ from xdsl.ir import Block, SSAValue
 from tessera.diagnostics.codes import FusionError
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.tape import Guard, Record, Tape
+from tessera.ir.base.spec import Cost
+from tessera.ir.base.tape import Guard, Record, Tape, tape_key
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.bodies import Body, bodies_of
 from tessera.ir.schedule.costs import cost_of
@@ -41,6 +42,8 @@ class PlanBuilder:
         self.computes = False
         """Whether contractions compute operands of one-byte elements where they multiply them."""
         self._functions: list[SpecOp] = []
+        self._costs: dict[Any, Cost] = {}
+        """What bodies cost that were found right: a model of many equal layers has few of them."""
         self._count = self._collectives = 0
 
     def fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> list[SSAValue]:
@@ -61,6 +64,16 @@ class PlanBuilder:
         guards = [guard for guard in self.guards if guard.left.symbols | guard.right.symbols <= sizes]
         self._functions.append(function_of(body.tape, name, guards))
         return name
+
+    def check_body(self, body: Body) -> Cost:
+        """What a body costs; raises ValueError where the kernel of its group would not compute it."""
+        kind, own = body.group.kind, tape_key(body.tape)
+        key = None if own is None else (kind.name, body.axes, own)
+        found = self._costs.get(key)
+        if found is None or key is None:
+            kind.check(body.tape, body.axes)
+            found = self._costs[key] = cost_of(body.tape)
+        return found
 
     def next_collective(self) -> int:
         """The number of one more collective; ranks match them in this order."""
@@ -89,8 +102,7 @@ class _Writer:
             (record,) = [records[number] for number in group.records]
             self._write_flow(record)
             return
-        group.kind.check(body.tape, body.axes)
-        cost, name = cost_of(body.tape), self.builder.body_function(body)
+        cost, name = self.builder.check_body(body), self.builder.body_function(body)
         values = {"kind": group.kind.name, "axes": body.axes, "flops": cost.flops, "bytes": cost.bytes}
         types = [TensorAttr.of(self.program.type(value)) for value in body.outputs]
         op = make(DIALECT["fuse"], operands, {"body": name, **values}, types=types, span=span)

@@ -7,7 +7,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 
-from tessera.ir.base.build import is_removable
+from tessera.ir.base.build import is_removable, is_used
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.text import canonical_text
@@ -47,7 +47,7 @@ def _key(op: SpecOp) -> Any:
     """What two ops share exactly when they compute the same: bodies are isolated, so their text is enough."""
     return (
         op.name,
-        tuple([id(value) for value in op.operands]),
+        tuple([id(value) for value in op.operand_values]),
         tuple([op.properties.get(name) for name in op.kinds]),
         tuple([result.type for result in op.results]),
         # As one text, in which a body's arguments are numbered: what it reads of them is part of what it computes.
@@ -58,11 +58,6 @@ def _key(op: SpecOp) -> Any:
 def _drop(module: ModuleOp) -> None:
     # Users come after what they use, so going backwards one walk is enough.
     for op in list(module.walk(reverse=True)):
-        if (
-            op.parent is not None
-            and isinstance(op, SpecOp)
-            and is_removable(op)
-            and not any(result.uses for result in op.results)
-        ):
+        if op.parent is not None and isinstance(op, SpecOp) and not is_used(op) and is_removable(op):
             op.detach()
             op.erase()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.tape import tape_key
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.bodies import canonicalize, files_of, name_of
 from tessera.ir.schedule.plan import body_of, function_of, fusions_in, overwritten_arguments, tape_in
+from tessera.types.dim import Dim
 
 
 class Deduplicate(Pass):
@@ -21,16 +25,22 @@ class Deduplicate(Pass):
     def run(self, module: ModuleOp) -> None:
         functions = symbol_table(module)
         kept: dict[str, tuple[str, ...]] = {}
+        known: dict[Any, tuple[str, tuple[tuple[str, Dim], ...]]] = {}
+        """Names and sizes of bodies: layers repeat, and with the names of their sizes too."""
         for fuse in fusions_in(module):
             function = body_of(fuse, functions)
-            tape, sizes = canonicalize(tape_in(function))
-            name, files = name_of(tape, fuse.kind, tuple(fuse.axes), overwritten_arguments(fuse)), files_of(tape)
-            while kept.get(name, files) != files:
-                name += "_"
-            fuse.body = name
-            fuse.sizes = tuple(sizes.items())
-            if name not in kept:
-                kept[name] = files
-                module.body.block.insert_op_before(function_of(tape, name, tape.guards), function)
+            tape = tape_in(function)
+            about = fuse.kind, tuple(fuse.axes), overwritten_arguments(fuse)
+            key = None if (own := tape_key(tape)) is None else (*about, own)
+            if key is None or key not in known:
+                canonical, sizes = canonicalize(tape)
+                name, files = name_of(canonical, *about), files_of(canonical)
+                while kept.get(name, files) != files:
+                    name += "_"
+                if name not in kept:
+                    kept[name] = files
+                    module.body.block.insert_op_before(function_of(canonical, name, canonical.guards), function)
+                known[key] = name, tuple(sizes.items())
+            fuse.body, fuse.sizes = known[key]
             function.detach()
             function.erase()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
@@ -13,7 +14,7 @@ from tessera.ir.base.dialect_of import find_spec
 from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.tape import Tape
+from tessera.ir.base.tape import Tape, tape_key
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.emit.evaluate import Leaves, spec_of
 from tessera.ir.schedule.host_program.memory import (
@@ -59,12 +60,12 @@ class UpdateInPlace(Pass):
                 continue  # other work is moved between their start and wait
             pairs = _pair_results(program)
             groups = [op for op in program.regions[0].block.ops if isinstance(op, FuseOp)]
-            written = _Overwritten(groups)
+            written, reads = _Overwritten(groups), _BodyReads()
             for op in groups:
                 if op.body in functions:
                     _update(program, op, functions, written)
                     if op.kind in kinds and not op.in_place and pairs:
-                        _overwrite_arguments(program, op, functions, pairs, written)
+                        _overwrite_arguments(program, op, functions, pairs, written, reads)
                     written.note(op)
 
 
@@ -116,10 +117,11 @@ def _overwrite_arguments(
     functions: Mapping[str, SpecOp],
     pairs: Mapping[tuple[FuseOp, int], int],
     written: _Overwritten,
+    reads: _BodyReads,
 ) -> None:
     """Write the results of a group over the arguments they are paired with, as far as it may; it may move for it."""
     function, block = body_of(fuse, functions), program.regions[0].block
-    body = tape_of(function.regions[0].block)
+    is_elementwise = reads.finder(tape_of(function.regions[0].block))
     chosen: dict[int, SSAValue] = {}
     before: Operation = fuse
     limit = _first_reader(fuse)
@@ -130,7 +132,7 @@ def _overwrite_arguments(
         position = _after_readers(fuse, old, before, block)
         is_early = position is limit or position.is_before_in_block(limit)
         # What the group does not read is free once all others have read it.
-        is_apart = old not in fuse.operands or _is_elementwise(body, list(fuse.operands).index(old), result)
+        is_apart = old not in fuse.operands or is_elementwise(list(fuse.operands).index(old), result)
         if is_early and is_apart and _may_write(program, fuse, old, position, result, written):
             chosen[result], before = old, position
     if not chosen or not all(_may_write(program, fuse, old, before, result, written) for result, old in chosen.items()):
@@ -189,6 +191,26 @@ class _Reads(Leaves):
         if value in self.makers:
             for operand in self.makers[value].operands:
                 self._read_whole(operand)
+
+
+class _BodyReads:
+    """How bodies read their arguments; those that are equal, as of an optimizer's updates, are looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, bool] = {}
+
+    def finder(self, body: Tape) -> Callable[[int, int], bool]:
+        """What says whether a result of a body is elementwise in an operand, by their numbers."""
+        own = tape_key(body)
+
+        def is_elementwise(operand: int, result: int) -> bool:
+            key = None if own is None else (own, operand, result)
+            found = self._known.get(key)
+            if found is None or key is None:
+                found = self._known[key] = _is_elementwise(body, operand, result)
+            return found
+
+        return is_elementwise
 
 
 def _is_elementwise(body: Tape, operand: int, result: int) -> bool:
