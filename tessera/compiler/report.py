@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
@@ -109,10 +109,15 @@ def _stages(op: Operation) -> str:
 def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticChooser, code: Code) -> dict[str, Any]:
     """Plain values only: the report travels in the executable."""
     calls = [op for op in program.walk() if isinstance(op, CallOp)]
+    sizes: dict[str, dict[tuple[Dim, ...], None]] = {}
+    for call in calls:
+        sizes.setdefault(call.kernel, {})[tuple(call.sizes)] = None
     movements = movements_of(program, code.targets)
     return {
         "groups": [_group_line(call) for call in calls if call.part == 0],
-        "kernels": [f"{kernel.symbol}: {kernel.kind}, grid {_grid(kernel, calls)}" for kernel in kernels],
+        "kernels": [
+            f"{kernel.symbol}: {kernel.kind}, grid {_grid(kernel, sizes.get(kernel.symbol, ()))}" for kernel in kernels
+        ],
         **({"steps": steps} if (steps := _steps(program)) else {}),
         **_list_saved(program),
         **code.facts(),
@@ -137,7 +142,7 @@ def work_of(program: ModuleOp, kernels: Sequence[KernelOp], targets: Sequence[Sp
     # A program of many layers calls each kernel many times: what is true of a kernel is looked for once.
     has_dots = {name: any(isinstance(op, DotOp) for op in kernel.walk()) for name, kernel in known.items()}
     reads_indices = {name: _reads_indices(kernel) for name, kernel in known.items()}
-    forms = {name: _forms_of(name, targets) for name in known}
+    multiplied: dict[str, str] = {}
     found: list[dict[str, Any]] = []
     for call in program.walk():
         if not isinstance(call, CallOp):
@@ -147,11 +152,13 @@ def work_of(program: ModuleOp, kernels: Sequence[KernelOp], targets: Sequence[Sp
                 found[-1]["kernels"].append(call.kernel)
             continue
         kernel = known.get(call.kernel)
+        if call.kernel not in multiplied:
+            multiplied[call.kernel] = _multiplied_dtype(_forms_of(call.kernel, targets))
         found.append(
             {
                 "kernels": [call.kernel],
                 "kind": kernel.kind if kernel is not None else "",
-                "dtype": _computed_dtype(call, forms.get(call.kernel) or _forms_of(call.kernel, targets)),
+                "dtype": multiplied[call.kernel] or _computed_dtype(call),
                 "has_dots": has_dots.get(call.kernel, False),
                 "unseen": "values" if reads_indices.get(call.kernel) else _unseen_in(call, kernel),
                 "blocks": str(product(_sizes(kernel, call))) if kernel is not None else "",
@@ -176,15 +183,21 @@ def _sizes(kernel: KernelOp, call: CallOp) -> list[Dim]:
     return [dim.substitute(given) for dim in kernel.grid]
 
 
-def _computed_dtype(call: CallOp, forms: Sequence[SpecOp]) -> str:
-    """What arithmetic of a kernel is done in: that of factors where tensor cores were selected, else f32 or f64.
+def _multiplied_dtype(forms: Sequence[SpecOp]) -> str:
+    """The dtype of the factors of a kernel on tensor cores; nothing for any other."""
+    taken = [value.type for form in forms for op in form.walk() if "mma" in op.name for value in op.operands]
+    found = [one.dtype for one in taken if isinstance(one, ShapedAttr)]
+    if not found:
+        return ""
+    narrow = min(found, key=lambda one: one.bits)  # accumulators are as wide as factors, or wider
+    return "tf32" if narrow.name == "f32" else narrow.name
+
+
+def _computed_dtype(call: CallOp) -> str:
+    """What arithmetic of a kernel is done in that is not on tensor cores: f32 or f64.
 
     Integers have no measured rate, and neither has what tensor cores make of f32.
     """
-    taken = [value.type for form in forms for op in form.walk() if "mma" in op.name for value in op.operands]
-    if found := [one.dtype for one in taken if isinstance(one, ShapedAttr)]:
-        narrow = min(found, key=lambda one: one.bits)  # accumulators are as wide as factors, or wider
-        return "tf32" if narrow.name == "f32" else narrow.name
     types = [value.type for value in call.operands]
     floats = {one.dtype.name for one in types if isinstance(one, ShapedAttr) and one.dtype.is_float}
     return "f64" if "f64" in floats else "f32" if floats else "int"
@@ -288,10 +301,9 @@ def _name_copy(op: CopyOp) -> str:
     return f"prefetch of {what}" if isinstance(source, AllocOp) and source.space else "copy"
 
 
-def _grid(kernel: KernelOp, calls: Sequence[CallOp]) -> str:
+def _grid(kernel: KernelOp, given: Iterable[Sequence[Dim]]) -> str:
     """The grid in sizes of the program, once for each that calls of the kernel give it."""
     names: Sequence[str] = kernel.symbols or ()
-    given = [call.sizes for call in calls if call.kernel == kernel.symbol]
     grids = [
         [dim.substitute(dict(zip(names, sizes, strict=True))) for dim in kernel.grid]
         for sizes in given

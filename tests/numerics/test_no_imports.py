@@ -120,6 +120,17 @@ def test_a_second_process_runs_from_the_cache_without_the_compiler(tmp_path: Pat
     assert second.stdout == "disk cache []\n", second.stdout + second.stderr
 
 
+def test_declarations_of_all_ops_load_no_compiler() -> None:
+    """A trace reads them until it finds the ops that it asks for, and what is in the cache runs after it."""
+    program = """
+        import sys
+        from tessera.ir.graph.ops import REGISTRY
+        print(len(list(REGISTRY)) > 100, [name for name in ("xdsl", "llvmlite") if name in sys.modules])
+    """
+    result = run(program)
+    assert result.stdout == "True []\n", result.stdout + result.stderr
+
+
 def test_references_are_never_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiled program gives its result with every NumPy function of the oracle taken away."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, permutations
 from typing import TypeAlias
 
@@ -27,12 +27,19 @@ def coordinates(rank: int) -> IndexMap:
 
 def compose(inner: IndexMap, at: Sequence[Dim]) -> IndexMap:
     """`inner` over `d0`, `d1`, ... read at the coordinates `at`."""
+    return _compose(tuple(inner), tuple(at))
+
+
+@lru_cache(maxsize=1 << 12)  # layers repeat, and so do their views
+def _compose(inner: IndexMap, at: IndexMap) -> IndexMap:
     env = {f"d{axis}": expr for axis, expr in enumerate(at)}
     return tuple(simplify(expr.substitute(env)) for expr in inner)
 
 
 def broadcast_at(operand: TensorType, out: TensorType, at: Sequence[Dim]) -> IndexMap:
     """Where an operand is read for a result at `at`: trailing dims aligned, a static 1 stretched."""
+    if operand.shape == out.shape:
+        return tuple(at)
     offset = out.rank - operand.rank
     return tuple(
         ZERO if dim.value == 1 and out.shape[axis + offset].value != 1 else at[axis + offset]
@@ -47,6 +54,11 @@ def strides(shape: Sequence[Dim]) -> tuple[Dim, ...]:
 
 def linear(at: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
     """The row-major offset of an element in a contiguous tensor."""
+    return _linear_offset(tuple(at), tuple(shape))
+
+
+@lru_cache(maxsize=1 << 12)
+def _linear_offset(at: IndexMap, shape: Shape) -> Dim:
     total = ZERO
     for index, stride in zip(at, strides(shape), strict=True):
         total = total + index * stride

@@ -76,13 +76,17 @@ class Order:
     """Which groups depend on which, kept closed under transitivity as sets of bits."""
 
     def __init__(self) -> None:
-        self.before: list[int] = []
-        self._needed = 0
+        self.before: dict[int, int] = {}
+        """Of each group, those that it depends on; a group that became part of another has no entry any more."""
+        self._parts: dict[int, int] = {}
+        """The groups that others became part of."""
+        self._count = self._needed = 0
         """Groups that others depend on: a change of one that is not among them concerns no other."""
 
     def add(self) -> int:
-        self.before.append(0)
-        return len(self.before) - 1
+        self.before[self._count] = 0
+        self._count += 1
+        return self._count - 1
 
     def depends(self, group: int, on: int) -> bool:
         return bool(self.before[group] >> on & 1)
@@ -91,8 +95,11 @@ class Order:
         """Record that `group` runs after the others, and with it all that run after `group`."""
         more = 0
         for other in others:
-            if other != group:
-                more |= self.before[other] | 1 << other
+            whole = other
+            while whole in self._parts:
+                whole = self._parts[whole]
+            if whole != group:
+                more |= self.before[whole] | 1 << whole | 1 << other
         if more & ~self.before[group]:
             self.before[group] |= more
             self._needed |= more
@@ -106,14 +113,17 @@ class Order:
             between = self.before[second] & ~self.before[first] & ~(1 << first)
             while between:
                 third = between.bit_length() - 1
-                if self.depends(third, first):
+                # One that became part of another is among these beside that, which says what it depends on.
+                if self.before.get(third, 0) >> first & 1:
                     return False
                 between &= ~(1 << third)
         return True
 
     def merge(self, kept: int, gone: int) -> None:
         both = (self.before[kept] | self.before[gone]) & ~(1 << kept | 1 << gone)
-        self.before[kept] = self.before[gone] = both
+        self.before[kept] = both
+        del self.before[gone]
+        self._parts[gone] = kept
         bits = 1 << kept | 1 << gone
         if self._needed & bits:
             self._needed |= bits
@@ -122,7 +132,10 @@ class Order:
     def _extend(self, bits: int, more: int) -> None:
         """Let all that depend on one of some groups depend on more."""
         if self._needed & bits:
-            self.before = [held | more if held & bits else held for held in self.before]
+            before = self.before
+            for group, held in before.items():
+                if held & bits:
+                    before[group] = held | more
 
 
 class When(Enum):

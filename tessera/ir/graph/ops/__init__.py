@@ -131,6 +131,9 @@ class _Folder(Registry):
                     self._read[module] = tuple(self.add(spec) for spec in specs)
 
     def __getitem__(self, name: str) -> OpSpec:
+        found = self._specs.get(name if "." in name else f"tgraph.{name}")
+        if found is not None:
+            return found
         if self._unread:
             self._read_until(name)
         return super().__getitem__(name)

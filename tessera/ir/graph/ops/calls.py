@@ -7,7 +7,6 @@ from typing import Any
 
 from tessera.ir.base.arrays import Array, static_shape
 from tessera.ir.base.dispatch import KERNELS
-from tessera.ir.base.interpret import perform
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, Nondeterminism, OpSpec
 from tessera.ir.graph.building import Types, cost_of
@@ -17,6 +16,13 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.effect import ALL
 from tessera.types.shape import ZERO, TensorType
+
+
+def _perform(call: str, slot: int, format: str, values: Any, wanted: Any) -> tuple[Any, ...]:
+    """Do what a call of Python asks for, as the interpreter of IR does."""
+    from tessera.ir.base.interpret import perform  # noqa: PLC0415 - it reads IR, and a trace needs none
+
+    return perform(call, slot, format, values, wanted)
 
 
 def _infer_kernel(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
@@ -70,7 +76,7 @@ class _AnyValue:
 
 def debug_print_reference(*values: Array, format: str) -> tuple[Array, ...]:
     """Prints, and gives nothing."""
-    return perform("debug_print", -1, format, values, ())
+    return _perform("debug_print", -1, format, values, ())
 
 
 def _infer_call(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
@@ -90,7 +96,7 @@ def io_callback_reference(
 ) -> tuple[Array, ...]:
     """What the function gives."""
     wanted = [(dtype, static_shape(shape)) for shape, dtype in zip(shapes, dtypes, strict=True)]
-    return perform("io_callback", slot, "", values, wanted)
+    return _perform("io_callback", slot, "", values, wanted)
 
 
 def _answers_differ(attributes: Attributes) -> Nondeterminism | None:
@@ -106,7 +112,7 @@ def _answers_differ(attributes: Attributes) -> Nondeterminism | None:
 
 def fresh_key_reference() -> Array:
     """The next key of the run."""
-    return perform("fresh_key", -1, "", (), ())[0]
+    return _perform("fresh_key", -1, "", (), ())[0]
 
 
 def _keys_differ(attributes: Attributes) -> Nondeterminism:

@@ -85,11 +85,11 @@ def _ops_in(block: Block) -> list[SpecOp]:
 def _check_lifetimes(block: Block, freed: set[SSAValue]) -> set[SSAValue]:
     """Fail at an op that uses a buffer behind its `free`, or frees it again; the buffers freed behind a block."""
     for op in _ops_in(block):
-        for value in op.operands:
-            if strip_aliases(value) in freed and isinstance(op, tsched.FreeOp):
+        if freed and not freed.isdisjoint(map(strip_aliases, op.operand_values)):
+            if isinstance(op, tsched.FreeOp):
                 op.fail("a buffer is freed twice", "leave this `tsched.free` out")
             # A yield ends its body, and nothing can come behind it.
-            if strip_aliases(value) in freed and not isinstance(op, (*ANNOTATIONS, tsched.YieldOp)):
+            if not isinstance(op, (*ANNOTATIONS, tsched.YieldOp)):
                 op.fail(f"`{op.name}` uses a buffer that was freed", "move the `tsched.free` behind its last use")
         for region in op.regions:
             behind = _check_lifetimes(region.block, set(freed))
@@ -257,7 +257,9 @@ def separate_launches(program: tsched.ModuleOp) -> None:
 def _finder_of_shared(program: tsched.ModuleOp) -> Callable[[Sequence[Part]], tuple[Part, ByteRange] | None]:
     """A function that finds a part of a launch, and what of it another one writes."""
     kernels = _kernels_beside(program)
-    iterations = [_OneIteration(program, kernels, number) for number in (0, 1)]
+    # Without loops nothing is carried, and one iteration is all there is.
+    has_loops = any(isinstance(op, tsched.WhileOp | tsched.ForOp) for op in program.walk())
+    iterations = [_OneIteration(program, kernels, number) for number in ((0, 1) if has_loops else (0,))]
 
     def find(parts: Sequence[Part]) -> tuple[Part, ByteRange] | None:
         tried = (_find_shared([(part, memory.accesses(part)) for part in parts]) for memory in iterations)
@@ -443,6 +445,7 @@ class Memory:
         self._names = program.names
         self._donated = donated_in(program)
         self._ranges: dict[SSAValue, tuple[ByteRange, ...]] = {}
+        self._effects: dict[str, Effects] = {}
 
     def ranges(self, value: SSAValue) -> tuple[ByteRange, ...]:
         """The ranges that a value may be in."""
@@ -500,6 +503,8 @@ class Memory:
         """What an op reads and writes, its bodies included; an unknown op does both to all its operands."""
         if isinstance(op, (*ANNOTATIONS, tsched.GuardOp, tsched.AliasOp, tsched.ConstantOp)):
             return Accesses()
+        if not op.regions:
+            return self._own(op)
         inner = [one for region in op.regions for one in _ops_in(region.block)]
         return self._own(op).join(*map(self.accesses, inner))
 
@@ -533,6 +538,14 @@ class Memory:
 
     def effects(self, op: Operation) -> Effects:
         """The effects of an op, its bodies and the kernels that it calls included, but for those on memory."""
+        if not isinstance(op, tsched.CallOp):
+            return self._effects_of(op)
+        # A program of many layers calls each kernel many times.
+        if op.kernel not in self._effects:
+            self._effects[op.kernel] = self._effects_of(op)
+        return self._effects[op.kernel]
+
+    def _effects_of(self, op: Operation) -> Effects:
         found = [effects_of(op).without(["memory"])]
         for inner in op.walk():
             if isinstance(inner, tsched.CallOp):

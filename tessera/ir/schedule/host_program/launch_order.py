@@ -271,7 +271,8 @@ def order_in(block: Block, memory: Memory) -> LaunchOrder:
         parts = launch_of(op)
         if op is parts[0]:
             # All of a launch waits for what any of it waits for.
-            touched = Accesses().join(*(memory.accesses(part) for part in parts if isinstance(part, SpecOp)))
+            several = [memory.accesses(part) for part in parts if isinstance(part, SpecOp)]
+            touched = several[0] if len(several) == 1 else Accesses().join(*several)
         inner = tuple(order_in(region.block, memory) for region in op.regions)
         short = op.spec.short_name if op is parts[-1] else _PART
         name = op.kernel if isinstance(op, CallOp) else op.body if isinstance(op, FuseOp) else short
