@@ -301,6 +301,10 @@ def _name_copy(op: CopyOp) -> str:
     return f"prefetch of {what}" if isinstance(source, AllocOp) and source.space else "copy"
 
 
+def _kernel_line(kernel: KernelOp, given: Iterable[Sequence[Dim]]) -> str:
+    return f"{kernel.symbol}: {kernel.kind}, grid {_grid(kernel, given)}"
+
+
 def _grid(kernel: KernelOp, given: Iterable[Sequence[Dim]]) -> str:
     """The grid in sizes of the program, once for each that calls of the kernel give it."""
     names: Sequence[str] = kernel.symbols or ()

@@ -15,9 +15,9 @@ from tessera.ir.base.dialect_of import inferred_types, make, op_class, propertie
 from tessera.ir.base.infer import Guards, RuleContext
 from tessera.ir.base.op import SpecOp, plain, rule_attributes
 from tessera.ir.base.policies import carried_policy
-from tessera.ir.base.spec import Producer, Registry
+from tessera.ir.base.spec import Attributes, Producer, Registry
 from tessera.ir.base.tape import POLICY, Record, Tape
-from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, location_of
+from tessera.ir.base.types import ShapedAttr, SpanLoc, TensorAttr, ValueAttr, attribute_of, location_of
 from tessera.types.device import DEVICE
 from tessera.types.dim import Dim
 from tessera.types.policy import SILENT, Policy
@@ -156,6 +156,22 @@ def tape_of(block: Block, names: Sequence[str] = ()) -> Tape:
     return tape
 
 
+class _OpProducer(Producer):
+    """An op as `simplify` sees it; few rules look beyond the name, so attributes are read where they are asked for."""
+
+    __slots__ = ("_op",)
+
+    def __init__(self, op: SpecOp) -> None:
+        object.__setattr__(self, "_op", op)
+        object.__setattr__(self, "name", op.spec.short_name)
+        object.__setattr__(self, "operands", op.operand_values)
+        object.__setattr__(self, "moves_elements", op.spec.moves_elements)
+
+    @property
+    def attributes(self) -> Attributes:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return rule_attributes(self._op)
+
+
 class Build:
     """Puts ops into a block before `before` (or at its end), with one span, running their shape rules.
 
@@ -232,8 +248,7 @@ class Build:
         op = value.owner if isinstance(value, OpResult) else None
         if not isinstance(op, SpecOp) or len(op.results) != 1:
             return None
-        attributes = rule_attributes(op) if op.regions else op.values()
-        return Producer(op.spec.short_name, op.operand_values, attributes, op.spec.moves_elements)
+        return _OpProducer(op)
 
     def undo(self) -> None:
         """Take back what was made."""
@@ -304,7 +319,9 @@ class Rewriter:
     def build(self, op: SpecOp) -> Build:
         """A builder that puts ops before `op`, with its span."""
         assert op.parent is not None
-        return Build(op.parent, op, op.span, op.dialect_name(), carried_policy(op) if op.attributes else None)
+        build = Build(op.parent, op, None, op.dialect_name(), carried_policy(op) if op.attributes else None)
+        build.location = op.location if op.location.__class__ is SpanLoc else location_of(op.span)
+        return build
 
     def replace(self, op: SpecOp, values: Sequence[SSAValue], made: Sequence[SpecOp] = ()) -> None:
         """Use `values` for the op's results and take the op away; `made` are new ops to look at."""

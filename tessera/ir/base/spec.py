@@ -245,22 +245,24 @@ class OpSpec:
     form: str = "op"
     is_terminator: bool = False
     is_isolated: bool = False
+    # What follows from the others is asked of every op of a program, many times.
+    short_name: str = field(default="", init=False, repr=False, compare=False)
+    region_names: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
+    """The names of all regions in order: those made from tapes, then those declared; `*` stands for any number."""
+    moves_elements: bool = field(default=False, init=False, repr=False, compare=False)
+    """Whether the result has the elements of the first operand and nothing else."""
+
+    def __post_init__(self) -> None:
+        stars = {"tape": "", "tapes": "*"}
+        tapes = tuple(a.name + stars[a.kind] for a in self.attributes if a.kind in stars)
+        object.__setattr__(self, "short_name", self.name.partition(".")[2])
+        object.__setattr__(self, "region_names", tapes + self.regions)
+        object.__setattr__(self, "moves_elements", getattr(self.lower, "moves_elements", False))
 
     @property
     def is_structural(self) -> bool:
         """Whether result types are given rather than inferred."""
         return self.infer is no_rule
-
-    @property
-    def region_names(self) -> tuple[str, ...]:
-        """The names of all regions in order: those made from tapes, then those declared; `*` stands for any number."""
-        stars = {"tape": "", "tapes": "*"}
-        tapes = tuple(a.name + stars[a.kind] for a in self.attributes if a.kind in stars)
-        return tapes + self.regions
-
-    @property
-    def short_name(self) -> str:
-        return self.name.split(".", 1)[1]
 
     @property
     def is_variadic(self) -> bool:
@@ -270,11 +272,6 @@ class OpSpec:
     def has_one_result(self) -> bool:
         """Whether the op always has exactly one result, which is then given by itself."""
         return len(self.results) == 1 and not self.results[0].endswith("*")
-
-    @property
-    def moves_elements(self) -> bool:
-        """Whether the result has the elements of the first operand and nothing else."""
-        return getattr(self.lower, "moves_elements", False)
 
     @property
     def is_pure(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -62,7 +63,7 @@ def span_of(op: Operation) -> Span | None:
 
 
 def _span(location: Any) -> Span | None:
-    if isinstance(location, SpanLoc):
+    if location.__class__ is SpanLoc:
         return location.data
     if isinstance(location, FileLineColLoc):
         return Span(location.filename.data, location.line.data, location.column.data)
@@ -163,7 +164,13 @@ def attribute_of(kind: str, value: Any) -> ValueAttr:
     return found
 
 
-class ShapedAttr(Data[TensorType], TypeAttribute):
+class _AttributeClass(ABCMeta):
+    """The class of attribute classes: `isinstance` goes by inheritance alone, as it does for ops."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
+class ShapedAttr(Data[TensorType], TypeAttribute, metaclass=_AttributeClass):
     """A type with dims and an element type: `!tgraph.tensor<[B, S + 1, 128], bf16>`.
 
     A subclass gives the name. Dims may be symbolic everywhere. Made with `of`, equal types are one object.

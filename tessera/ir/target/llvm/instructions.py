@@ -119,6 +119,7 @@ class Value(NamedTuple):
         return f"{self.type} {self.text}"
 
 
+_new_tuple = tuple.__new__
 Index: TypeAlias = Value | int
 """An i64: a value, or a number known while emitting."""
 
@@ -213,7 +214,7 @@ class Instructions:
         self._count += 1
         name = f"%t{self._count}"
         self._lines.append(f"  {name} = {expression}")
-        return Value(type_, name)
+        return _new_tuple(Value, (type_, name))  # past `__new__`: a program has hundreds of thousands of them
 
     def line(self, text: str) -> None:
         """Any instruction without a result, given as text."""
