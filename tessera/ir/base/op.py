@@ -151,7 +151,8 @@ class SpecOp(Operation, metaclass=_OpClass):
             for block in region.blocks:
                 following = block.first_op
                 while following is not None:
-                    op, following = following, following.next_op
+                    # The field behind `next_op`: a program is walked some hundred times.
+                    op, following = following, following._next_op  # pyright: ignore[reportPrivateUsage]
                     if op.regions:
                         yield from op.walk()
                     else:

@@ -456,8 +456,9 @@ class RowSpace:
         """What a pointwise op that reads the group would be in it: a `row` value, a `full` one, or None for neither."""
         if all(self.is_row(read.value) for read in reads):
             for keepdims in (True, False):
-                full = self.row_coordinates(keepdims)
-                if out == self.row_shape(keepdims) and self.are_elementwise(program, full, reads):
+                if out != self.row_shape(keepdims):
+                    continue
+                if self.are_elementwise(program, self.row_coordinates(keepdims), reads):
                     return "row"
         return "full" if out == self.shape and self.are_elementwise(program, self.full, reads) else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
 from xdsl.dialects.builtin import ModuleOp
@@ -99,8 +99,9 @@ class _Decision:
         if isinstance(op, Block):
             return 0
         assert isinstance(op, SpecOp)
-        before = max((self.depth[operand] for operand in op.operands), default=0)
-        is_unreduced = any(operand in self.unreduced and self.depth[operand] == before for operand in op.operands)
+        operands, unreduced = op.operand_values, self.unreduced
+        before = max([self.depth[operand] for operand in operands], default=0)
+        is_unreduced = any(operand in unreduced and self.depth[operand] == before for operand in operands)
         if isinstance(op.spec.lower, Reduction):
             return before + is_unreduced
         is_kernel = not isinstance(op.spec.lower, Pointwise | View)
@@ -125,18 +126,19 @@ class _Decision:
         the backward part begins with; what only some rule of a derivative needs leads to residuals of its own.
         """
         first: dict[SSAValue, int] = {}
-        ops = list(self.block.ops)
+        ops = [op for op in self.block.ops if isinstance(op, SpecOp)]
+        moved = {op for op in ops if is_removable(op) and not isinstance(op, SavedValueOp)}
         for number, op in reversed(list(enumerate(ops))):
-            is_moved = isinstance(op, SpecOp) and is_removable(op) and not isinstance(op, SavedValueOp)
-            found = [first.get(result, -1) for result in op.results if result.uses]
-            own = number if isinstance(op, SavedValueOp) else min(found, default=-1) if is_moved else -1
-            for operand in op.operands if not isinstance(op, SavedValueOp) else op.operands[:1]:
+            if isinstance(op, SavedValueOp):
+                own, operands = number, op.operand_values[:1]
+            else:
+                own, operands = _first_of(first, op) if op in moved else -1, op.operand_values
+            for operand in operands:
                 first[operand] = min(first.get(operand, own), own)
         late, numbers = set[Operation](), set[Operation]()
         for op in ops:
-            is_moved = isinstance(op, SpecOp) and is_removable(op) and not isinstance(op, SavedValueOp)
-            own = min((first.get(result, -1) for result in op.results if result.uses), default=-1)
-            known = [value for value in op.operands if value.owner not in numbers]
+            is_moved, own = op in moved, _first_of(first, op)
+            known = [value for value in op.operand_values if value.owner not in numbers]
             is_behind = [value.owner in late or first.get(value, -1) < own for value in known]
             if not known:
                 numbers.add(op)
@@ -150,7 +152,7 @@ class _Decision:
         if isinstance(op, Block):
             return Value(0)
         assert isinstance(op, SpecOp)
-        operands = tuple(self.numbers[operand] for operand in op.operands)
+        operands = tuple([self.numbers[operand] for operand in op.operand_values])
         if op.spec.moves_elements:
             return Value(inf, operands, True)
         can = self._can_recompute(op) and not (self.level == BYTES and _is_written_late(value))
@@ -245,6 +247,11 @@ class _Decision:
         where = () if self._is_moved(op) else after
         for old, new in zip(op.results, again.results, strict=True):
             self.made.setdefault(old, {})[where] = new
+
+
+def _first_of(first: Mapping[SSAValue, int], op: SpecOp) -> int:
+    """The first residual that results of an op lead to, as far as those are used; -1 for none."""
+    return min([first.get(result, -1) for result in op.results if result.first_use is not None], default=-1)
 
 
 def _choose_heavy(block: Block, late: Collection[Operation]) -> list[Operation]:

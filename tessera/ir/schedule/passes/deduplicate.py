@@ -42,5 +42,4 @@ class Deduplicate(Pass):
                     module.body.block.insert_op_before(function_of(canonical, name, canonical.guards), function)
                 known[key] = name, tuple(sizes.items())
             fuse.body, fuse.sizes = known[key]
-            function.detach()
-            function.erase()
+            function.detach()  # and not erased, op by op: nothing else refers to it

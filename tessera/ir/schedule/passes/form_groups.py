@@ -75,8 +75,7 @@ class FormGroups(Pass):
         body = module.body.block
         for one in (plan, *builder.take_functions()):
             body.insert_op_before(one, function)
-        function.detach()
-        function.erase()
+        function.detach()  # and not erased, op by op: nothing else refers to it
 
     def _ask(self, knob: str, record: int) -> bool:
         return self.chooser.choose(f"{knob}@{record}", (True, False), {}).value

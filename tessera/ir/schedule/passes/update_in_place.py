@@ -194,7 +194,7 @@ class _Reads(Leaves):
 
 
 class _BodyReads:
-    """How bodies read their arguments; those that are equal, as of an optimizer's updates, are looked at once."""
+    """How bodies read their arguments; of equal ones, as of an optimizer's updates, one is looked at."""
 
     def __init__(self) -> None:
         self._known: dict[Any, bool] = {}
