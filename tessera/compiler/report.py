@@ -115,9 +115,7 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
     movements = movements_of(program, code.targets)
     return {
         "groups": [_group_line(call) for call in calls if call.part == 0],
-        "kernels": [
-            f"{kernel.symbol}: {kernel.kind}, grid {_grid(kernel, sizes.get(kernel.symbol, ()))}" for kernel in kernels
-        ],
+        "kernels": [_kernel_line(kernel, sizes.get(kernel.symbol, ())) for kernel in kernels],
         **({"steps": steps} if (steps := _steps(program)) else {}),
         **_list_saved(program),
         **code.facts(),

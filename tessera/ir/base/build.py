@@ -320,7 +320,8 @@ class Rewriter:
         """A builder that puts ops before `op`, with its span."""
         assert op.parent is not None
         build = Build(op.parent, op, None, op.dialect_name(), carried_policy(op) if op.attributes else None)
-        build.location = op.location if op.location.__class__ is SpanLoc else location_of(op.span)
+        location: Any = op.location
+        build.location = location if isinstance(location, SpanLoc) else location_of(op.span)
         return build
 
     def replace(self, op: SpecOp, values: Sequence[SSAValue], made: Sequence[SpecOp] = ()) -> None:

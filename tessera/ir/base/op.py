@@ -65,7 +65,7 @@ class SpecOp(Operation, metaclass=_OpClass):
 
     # Ops are the keys of many tables: an object's own hash is its address too, and needs no call.
     __hash__ = object.__hash__
-    __eq__ = object.__eq__
+    __eq__ = object.__eq__  # pyright: ignore[reportAssignmentType]
 
     operand_values = property(attrgetter("_operands"))
     """The operands as a tuple, without the view through which `operands` lets them be changed."""
@@ -108,8 +108,8 @@ class SpecOp(Operation, metaclass=_OpClass):
     def values(self) -> dict[str, Any]:
         """The plain values of all attributes but tapes, in the order of the spec."""
         properties, defaults = self.properties, self.defaults
-        found = {name: properties.get(name) or defaults[name] for name in self.kinds}
-        return {name: attribute.data for name, attribute in found.items()}  # pyright: ignore[reportAttributeAccessIssue]
+        found: dict[str, Any] = {name: properties.get(name) or defaults[name] for name in self.kinds}
+        return {name: attribute.data for name, attribute in found.items()}
 
     @classmethod
     def takes_none(cls, name: str) -> bool:

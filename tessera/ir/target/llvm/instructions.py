@@ -6,7 +6,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from tessera.types.dim import Atom, Dim, Monomial
 from tessera.types.frozen import frozen
@@ -119,7 +119,7 @@ class Value(NamedTuple):
         return f"{self.type} {self.text}"
 
 
-_new_tuple = tuple.__new__
+_new_tuple = cast("Any", tuple).__new__
 Index: TypeAlias = Value | int
 """An i64: a value, or a number known while emitting."""
 
