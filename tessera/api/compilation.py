@@ -131,7 +131,7 @@ def _compile_tape(tape: Tape, options: Options) -> Executable:
     """What the compiler makes of a tape; its processes load LLVM while this one loads the rest of the compiler."""
     from tessera.ir.base.compilation import without_collection  # noqa: PLC0415 - see `load`
 
-    with without_collection():
+    with without_collection(postpones=True):
         from tessera.api.eager import begin_support  # noqa: PLC0415
         from tessera.ir.target.machine_code import warm  # noqa: PLC0415
 
