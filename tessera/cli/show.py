@@ -76,7 +76,7 @@ def _with_gpu(found: Inspection, tape: Any, function: Any, architecture: str) ->
     """An inspection with what its kernels are on a GPU: those of a CPU program are compiled for one beside it."""
     try:
         lowering, looked = _lower_for_gpu(tape, function, architecture)
-        objects = lowering.code.pending_objects()()
+        objects = lowering.code.objects()
     except TesseraError as error:
         return replace(
             found, kernels=tuple(replace(one, gpu=f"not compiled: {error.message}") for one in found.kernels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -129,16 +128,13 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
     InternalError with a reproducer for a mistake of ours.
     """
     with leaving_a_script(tape, options):
-        # All that is said of the program, and the end of its IR, while workers make its machine code.
         lowering = lower(tape, options, library, begin=begin)
-        objects, stages = lowering.code.pending_objects(), lowering.stages
+        # All that is said of the program, while workers make its machine code.
         facts = _facts_of(lowering, tape)
-        lowering.chooser.check_overrides()
-        del lowering
-        gc.collect(0)
-        with stages.measure("target", "machine-code"):
-            executable = Executable(objects=tuple(objects()), **facts)
-    stages.finish()
+        with lowering.stages.measure("target", "machine-code"):
+            executable = Executable(objects=tuple(lowering.code.objects()), **facts)
+    lowering.stages.finish()
+    lowering.chooser.check_overrides()
     return executable
 
 

@@ -41,8 +41,8 @@ class Code:
     host: str = ""
     language: str = "words"
 
-    def pending_objects(self):
-        return lambda: [text.encode() for text in (self.host, *self.texts)]
+    def objects(self):
+        return [text.encode() for text in (self.host, *self.texts)]
 
     def metadata(self, program):
         return {}

@@ -124,4 +124,4 @@ def compiled_in_any_order(tape: Tape, options: Options | None = None) -> AnyOrde
     """A traced program whose kernels are compiled for this CPU, to be run in any order."""
     lowering = lower(tape, options or Options())
     # The first object is the host program, which has an order of its own.
-    return AnyOrder(lowering.module, CompiledKernels(lowering.code.pending_objects()()[1:]))
+    return AnyOrder(lowering.module, CompiledKernels(lowering.code.objects()[1:]))

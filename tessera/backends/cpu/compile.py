@@ -357,16 +357,11 @@ class CpuCode:
     host: str
     language: str = LLVM
 
-    def pending_objects(self) -> Callable[[], Sequence[bytes]]:
+    def objects(self) -> Sequence[bytes]:
         """One object for each text, the host program's first."""
-        emitter, host, texts, target = self.backend.emitter, self.host, self.texts, self.backend.host_target
-        begin(host, target)  # beside the kernels
-
-        def objects() -> Sequence[bytes]:
-            kernels = emitter.objects(texts)
-            return [*compile_texts([host], target), *kernels]
-
-        return objects
+        begin(self.host, self.backend.host_target)  # beside the kernels
+        kernels = self.backend.emitter.objects(self.texts)
+        return [*compile_texts([self.host], self.backend.host_target), *kernels]
 
     def metadata(self, program: SpecOp) -> dict[str, Any]:
         """The features without which the code must not run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -124,16 +124,12 @@ class NvptxCode:
         """The host program as LLVM text."""
         return self.entry.text
 
-    def pending_objects(self) -> Callable[[], Sequence[bytes]]:
+    def objects(self) -> Sequence[bytes]:
         """The entry as an ELF object, the PTX of each kernel, and all constants one after the other."""
-        emitter, host, texts, constants = self.backend.emitter, self.host, self.texts, self.entry.constants
-        begin(host, BASELINE_CODE)  # beside the kernels
-
-        def objects() -> Sequence[bytes]:
-            ptx = emitter.objects(texts)
-            return (*compile_texts([host], BASELINE_CODE), *ptx, b"".join(_pad(data) for data in constants))
-
-        return objects
+        begin(self.host, BASELINE_CODE)  # beside the kernels
+        ptx = self.backend.emitter.objects(self.texts)
+        entry = compile_texts([self.host], BASELINE_CODE)
+        return (*entry, *ptx, b"".join(_pad(data) for data in self.entry.constants))
 
     def metadata(self, program: SpecOp) -> dict[str, Any]:
         """What the runtime must know beside the code; plain values only."""
@@ -231,6 +227,8 @@ class NvptxCompilation:
         plan = plan_streams(program, called, codes, self.chooser, backend.machine)
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)
+        if begin is not None:
+            begin(host.text, BASELINE_CODE, None)
         accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in called)
         accesses += ((NAME, ACCESSES),) if NAME in known else ()
         units = tuple(_unit_line(kernel) for kernel in called if dots_in(kernel))

@@ -116,11 +116,8 @@ class Code(Protocol):
         """The host program as LLVM text."""
         ...
 
-    def pending_objects(self) -> Callable[[], Sequence[bytes]]:
-        """Let workers begin, and what waits for them; it keeps no IR alive.
-
-        It gives the machine code, or text that the device's driver compiles: the host program first.
-        """
+    def objects(self) -> Sequence[bytes]:
+        """The machine code, or text that the device's driver compiles: the host program first."""
         ...
 
     def metadata(self, program: SpecOp) -> dict[str, Any]:
