@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,11 +25,17 @@ def leave(count: int) -> weakref.ref[Cycle]:
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Few objects are many here, and nothing is frozen, as all that the tests share is."""
     monkeypatch.setattr(compilation, "LARGE", 5_000)
     monkeypatch.setattr(compilation, "MOST", 30_000)
     monkeypatch.setattr(compilation, "_postponed", 0)
+    was_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
     gc.collect()
+    yield
+    if was_frozen:
+        gc.freeze()
 
 
 def test_few_objects_are_collected_as_ever() -> None:
