@@ -18,7 +18,8 @@ SOFTMAX = REGISTRY["softmax"]
 
 
 def change_facets(**facets: Any) -> OpSpec:
-    return OpSpec(**{field.name: getattr(SOFTMAX, field.name) for field in fields(SOFTMAX)} | facets)  # pyright: ignore[reportArgumentType]
+    given = {field.name: getattr(SOFTMAX, field.name) for field in fields(SOFTMAX) if field.init}
+    return OpSpec(**given | facets)  # pyright: ignore[reportArgumentType]
 
 
 _ATOM = {"decompose": None, "jvp": None, "lower": Library("none")}
