@@ -219,8 +219,10 @@ def _key(parts: dict[str, str]) -> str:
 
 @cache
 def machine_text() -> str:
-    """What this CPU can do, as far as code depends on it."""
-    wanted, found = ("model name", "flags", "Features", "CPU part"), [platform.machine()]
+    """What this CPU can do, and Linux lets this process do with it, as far as code depends on it."""
+    from tessera.runtime.loader import can_use_tiles  # noqa: PLC0415 - see `load`
+
+    wanted, found = ("model name", "flags", "Features", "CPU part"), [platform.machine(), f"tiles: {can_use_tiles()}"]
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             # All CPUs are alike; the file has a block for each.

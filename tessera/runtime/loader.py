@@ -116,16 +116,40 @@ def _plain(name: str) -> str:
     return host_architecture().flag_names.get(bare, bare)
 
 
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+"""The system call of x86-64, its request for register state, and that of tile registers (Linux 5.16, x86/xstate)."""
+
+
 @cache
-def host_features() -> frozenset[str] | None:
-    """The features of this CPU, spelled as `missing_features` compares them; None where nobody says."""
-    field_name = host_architecture().flags_field
+def can_use_tiles() -> bool:
+    """Whether Linux lets this process use the tile registers of AMX: it must be asked once, for all threads."""
+    if platform.system() != "Linux" or platform.machine() not in _X86_64.machines:
+        return False
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.argtypes, call.restype = [ctypes.c_long] * 3, ctypes.c_long
+    return call(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+
+
+def usable_flags(field_name: str) -> list[str] | None:
+    """The features that Linux lists of this CPU and lets this process use, as it spells them; None where it does not.
+
+    What a process is not permitted is as if the CPU lacked it: code for it is neither made nor loaded here.
+    """
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             # All CPUs are alike; the file has a block for each.
             flags = next((line.partition(":")[2].split() for line in lines if line.startswith(field_name)), None)
     except OSError:
         return None
+    if flags is None or not any(flag.startswith("amx") for flag in flags) or can_use_tiles():
+        return flags
+    return [flag for flag in flags if not flag.startswith("amx")]
+
+
+@cache
+def host_features() -> frozenset[str] | None:
+    """The features of this CPU that this process may use, as `missing_features` spells them; None where nobody says."""
+    flags = usable_flags(host_architecture().flags_field)
     return None if flags is None else frozenset(map(_plain, flags))
 
 

@@ -79,6 +79,59 @@ VECTOR = "%z = ttarget.constant {value = 0} : () -> !ttarget.vector<[8], f32>\n 
 GEMMS["no buffer"] = (GEMMS["no buffer"][0].replace("ttarget.gemm", VECTOR), GEMMS["no buffer"][1])
 
 
+# A contraction on a matrix instruction: a feature of the kernel, dtypes that it takes, its own rows, columns and K.
+
+
+def matrix(
+    unit: str = "amx-int8",
+    size: str = "[16, 16, 64]",
+    dtypes: tuple[str, str, str] = ("i8", "u8", "i32"),
+    features: str = '"avx2", "avx512f", "amx-tile", "amx-int8", "amx-bf16"',
+    **changes: str,
+) -> str:
+    """A contraction of a machine with tiles; `dtypes` are those of lhs, rhs and accumulators."""
+    lhs, rhs, acc = dtypes
+    types = f"!ttile.buffer<[B, M, K], {lhs}>", f"!ttile.buffer<[K, N], {rhs}>"
+    parts = {**GEMM, "lhs_dtype": lhs, "rhs_dtype": rhs, "unit": f'"{unit}"', "instruction": size, **changes}
+    return f"""
+ttarget.kernel @k(%x: {types[0]}, %w: {types[1]}) attributes {{symbols = ["B", "M", "N", "K"],
+    writes = [], lanes = 16, features = [{features}], scratch = 0}} {{
+  ttarget.gemm %x, %w {list_parts(parts)} ({{
+  ^bb0(%b: {INDEX}, %i: {INDEX}, %j: {INDEX}, %acc: !ttarget.vector<[1, 16], {acc}>):
+    ttarget.yield
+  }}) : ({types[0]}, {types[1]}) -> ()
+  ttarget.return
+}}"""
+
+
+HALVES = ("bf16", "bf16", "f32")
+MATRICES = {
+    "bytes": (matrix(), ""),
+    "halves": (matrix("amx-bf16", "[16, 16, 32]", HALVES), ""),
+    "no feature": (
+        matrix(features='"avx2", "avx512f"'),
+        "`@k` multiplies with amx-int8, which is not among its features",
+    ),
+    "another feature": (
+        matrix("amx-bf16", "[16, 16, 32]", HALVES, features='"avx2", "avx512f", "amx-tile", "amx-int8"'),
+        "`@k` multiplies with amx-bf16, which is not among its features",
+    ),
+    "no tiles": (matrix(features='"avx2", "avx512f", "amx-int8"'), "the feature amx-int8 comes with amx-tile"),
+    "no instruction": (matrix("wgmma"), "`unit` is one of amx-int8, amx-bf16, got wgmma"),
+    "other operands": (matrix("amx-bf16", "[16, 16, 32]"), "amx-bf16 multiplies bf16 and accumulates in f32, got i8"),
+    "other accumulators": (matrix(dtypes=("i8", "i8", "f32")), "amx-int8 multiplies i8 or u8 and accumulates in i32"),
+    "wide operands": (matrix(dtypes=("i16", "i16", "i32")), "amx-int8 multiplies i8 or u8"),
+    "rows": (matrix(size="[32, 16, 64]"), "one `amx-int8` takes 16 rows, 16 columns"),
+    "columns": (matrix(size="[16, 32, 64]"), "one `amx-int8` takes 16 rows, 16 columns"),
+    "k": (matrix(size="[16, 16, 32]"), "one `amx-int8` takes 64 of K of i8, got 32"),
+    "k of halves": (matrix("amx-bf16", "[16, 16, 64]", HALVES), "one `amx-bf16` takes 32 of K of bf16, got 64"),
+    "no size": (matrix(size="[]"), "`instruction` is rows, columns and K"),
+    "a size of nothing": (gemm(instruction="[16, 16, 64]"), "got [16, 16, 64] and no `unit`"),
+    "windows on tiles": (matrix(lhs_windows="[_k, K]"), "amx-int8 takes operands from strided memory"),
+    "no strides": (matrix(rhs_offset="N*_k + (_n mod 2)"), "amx-int8 takes operands from strided memory"),
+}
+
+
 # A dot of blocks in memory: 4 x 6 of a K of 8 at most, into rows of 16; panels of 24 and 32 elements are packed.
 
 DOT = {
@@ -159,6 +212,11 @@ DOTS = {
 @pytest.mark.parametrize("case", GEMMS)
 def test_contractions(case: str) -> None:
     verify_as(*GEMMS[case])
+
+
+@pytest.mark.parametrize("case", MATRICES)
+def test_contractions_on_matrix_instructions(case: str) -> None:
+    verify_as(*MATRICES[case])
 
 
 @pytest.mark.parametrize("case", DOTS)

@@ -10,6 +10,7 @@ from typing import Any
 from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.emit import SMALL, emit_kernel, emit_parts
+from tessera.backends.cpu.match_contraction import inexact_accumulations, instruction_choices
 from tessera.backends.cpu.passes.lower_kernels import LowerKernels, lower_kernel
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.compilation import Chooser, Model
@@ -34,7 +35,7 @@ from tessera.ir.target.program import LLVM, Begin, CompileOptions, Interface, Ll
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
-from tessera.types.machine import Machine
+from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
 # The host program as LLVM text: the four functions of an executable, with kernels called through the thread pool.
 
@@ -274,6 +275,8 @@ class CpuBackend:
     machine: Machine = field(default_factory=host_machine)
     is_checked: bool = False
     """Whether lowered kernels are compared with their tile kernels."""
+    unit: str = AUTOMATIC
+    """The matrix instruction that is asked for."""
 
     @property
     def code_target(self) -> CodeTarget:
@@ -295,7 +298,7 @@ class CpuBackend:
 
         Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
         """
-        target = lower_kernel(kernel, self.machine)
+        target = lower_kernel(kernel, self.machine, self.unit)
         check_kernel(target)
         return target
 
@@ -330,7 +333,7 @@ class CpuBackend:
         return ()
 
     def target_passes(self) -> Sequence[Pass]:
-        return (LowerKernels(self.machine.features, self.is_checked), CheckKernels())
+        return (LowerKernels(self.machine.features, self.is_checked, self.unit), CheckKernels())
 
     def check_target(self, kernel: SpecOp) -> None:
         """Nothing beside the verifiers."""
@@ -372,8 +375,8 @@ class CpuCode:
         return {}
 
     def approximations(self) -> dict[str, tuple[str, ...]]:
-        """Nothing: all functions are the compiler's own."""
-        return {}
+        """Sums of matrix instructions in an order of their own; all functions are the compiler's own."""
+        return {kernel.value("symbol"): inexact_accumulations(kernel) for kernel in self.targets}
 
     def lint(self) -> Sequence[Any]:
         raise OverrideError("only kernels for a GPU are looked at", fix='compile with `backend="cuda"`')
@@ -389,7 +392,11 @@ class _Cpu:
         """For the machine at hand, or one with the features that are asked for."""
         features = options.features
         machine = host_machine() if features is None else machine_of(frozenset(features))
-        return CpuBackend(machine, options.debug or os.environ.get("TESSERA_VERIFY") == "1")
+        # Asked for only where there is one: elsewhere an override is refused, as one that nobody reads.
+        choices, unit = instruction_choices(machine), AUTOMATIC
+        if len(choices) > len((AUTOMATIC, PLAIN)):
+            unit = chooser.choose("matrix.instruction", choices, {"machine": machine}).value
+        return CpuBackend(machine, options.debug or os.environ.get("TESSERA_VERIFY") == "1", unit)
 
     def compilation_for(self, machine: Machine) -> CpuBackend:
         return CpuBackend(machine)

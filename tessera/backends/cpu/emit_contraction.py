@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xdsl.ir import SSAValue
 
+from tessera.backends.cpu.amx_gemm import TilePlan, emit_tile_gemm
+from tessera.backends.cpu.amx_tiles import configure_tiles, release_tiles
 from tessera.backends.cpu.gemm import (
     FEW_ROWS,
     GemmPlan,
@@ -50,9 +52,6 @@ if TYPE_CHECKING:
 
 # Below this many multiply-adds a task does not pay for waking a thread.
 _SMALL = 1 << 16
-
-# Packing an element costs about as much as so many multiply-adds.
-_PACKING = 24
 
 # A thread is late by 2 to the minus so much of a task: small tasks let the others finish what is left sooner.
 _LATE = 5
@@ -111,9 +110,9 @@ def _grid_function(module: ModuleText, shape: MicroShape) -> str:
 def _write_grid(g: FunctionText, shape: MicroShape) -> None:
     """Rows and columns of the best grid, in the upper and lower half of the result."""
     m, n, k, batch, threads = g.arguments
-    one = g.const_i((1 << 32) + 1)
+    one, least = g.const_i((1 << 32) + 1), _SMALL * shape.speed
     work = g.mul(g.mul(m, n), k)
-    small = g.icmp("slt", g.mul(work, batch), 2 * _SMALL)
+    small = g.icmp("slt", g.mul(work, batch), 2 * least)
     busy = g.icmp("sge", batch, g.mul(threads, 4))
     g.if_(g.op("or", small, busy), lambda: g.ret(one))
     row_units = g.smax(g.ceil_div(m, shape.rows), 1)
@@ -122,9 +121,9 @@ def _write_grid(g: FunctionText, shape: MicroShape) -> None:
     def cost(rows: Value, columns: Value) -> Value:
         height = g.mul(g.ceil_div(row_units, rows), shape.rows)
         width = g.mul(g.ceil_div(column_units, columns), shape.columns)
-        each = g.add(g.mul(height, width), g.mul(g.add(height, width), _PACKING))
+        each = g.add(g.mul(height, width), g.mul(g.add(height, width), shape.packing))
         tasks_each = g.ceil_div(g.mul(batch, g.mul(rows, columns)), threads)
-        task = g.add(g.mul(each, k), _SMALL)
+        task = g.add(g.mul(each, k), least)
         return g.add(g.mul(tasks_each, task), g.op("lshr", task, g.const_i(_LATE)))
 
     def for_total(tasks_each: Value, best: list[Value]) -> list[Value]:
@@ -173,7 +172,15 @@ def slot_of(kernel: SpecOp) -> int:
 
 def contraction_scratch(target: TargetText, op: GemmOp) -> int:
     """Bytes a thread needs for panels and accumulators."""
-    return scratch_bytes(GemmPlan.of(target, accumulator_of(op)))
+    plan = plan_of(target, op)
+    return plan.scratch_bytes if isinstance(plan, TilePlan) else scratch_bytes(plan)
+
+
+def plan_of(target: TargetText, op: GemmOp) -> GemmPlan | TilePlan:
+    """The blocks of a contraction on what multiplies it."""
+    if op.unit:
+        return TilePlan.of(target, op.lhs_dtype, op.rhs_dtype, accumulator_of(op))
+    return GemmPlan.of(target, accumulator_of(op))
 
 
 def longest_k(op: GemmOp) -> Dim:
@@ -185,14 +192,14 @@ def contraction_tasks(f: FunctionText, op: GemmOp, sizes: Mapping[str, Index], s
     """Tasks of a batch of matmuls; how each is cut goes into the slot of the context that kernels own."""
     threads = f.arguments[1]
     batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.batch), op.m, op.n, longest_k(op)))
-    shape = GemmPlan.of(f.target, accumulator_of(op)).shape
+    shape = plan_of(f.target, op).shape
     grid = choose_grid(f, shape, m, n, k, batch, threads)
     packed = f.op("or", f.op("shl", grid.rows, f.const_i(32)), grid.columns)
     f.store(packed, f.gep(f.arguments[0], slot, "i64"))
     parts = f.mul(grid.rows, grid.columns)
     whole = f.icmp("eq", parts, 1)
     work = f.mul(f.mul(batch, m), f.mul(n, f.smax(k, 1)))
-    batch_tasks = f.select(f.icmp("slt", work, SMALL), f.const_i(1), f.smin(batch, f.mul(threads, 4)))
+    batch_tasks = f.select(f.icmp("slt", work, SMALL * shape.speed), f.const_i(1), f.smin(batch, f.mul(threads, 4)))
     tasks = f.select(whole, batch_tasks, f.op("or", f.mul(batch, parts), f.const_i(NUMBERED)))
     return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), tasks)
 
@@ -206,7 +213,7 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
     for extent in extents:
         batch = f.mul(batch, extent)
     _, task, tasks, scratch = f.arguments
-    plan = GemmPlan.of(f.target, accumulator_of(op))
+    plan = plan_of(f.target, op)
     packed = f.load(f.gep(f.arguments[0], slot_of(emitter.kernel), "i64"), "i64")
     grid = Grid(f.op("lshr", packed, f.const_i(32)), f.op("and", packed, f.const_i((1 << 32) - 1)))
     parts = f.mul(grid.rows, grid.columns)
@@ -230,6 +237,12 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
             rows=op.m.value,
             columns=op.n.value,
         )
+
+    if isinstance(plan, TilePlan):
+        configure_tiles(f)
+        f.loop(first, last, 1, lambda number: emit_tile_gemm(f, plan, problem_at(number)))
+        release_tiles(f)
+        return
 
     def by_panels() -> None:
         f.loop(first, last, 1, lambda number: emit_gemm(f, plan, problem_at(number)))

@@ -146,7 +146,7 @@ class _Gemm:
         self.tile = problem.scratch
         ends = _scratch_ends(plan)[:-1]
         self.lhs_panels, self.rhs_panels, self.kept = (f.gep(problem.scratch, end, "i8") for end in ends)
-        self.finish = outline_epilogue(f, plan, problem)
+        self.finish = outline_epilogue(f, plan.shape, problem)
 
     def emit_packed(self) -> None:
         """Both operands packed; columns outermost, then rows, then k."""
@@ -376,9 +376,8 @@ def _along(
     g.if_(g.icmp("sgt", tail, 0), lambda: at(whole, load_some))
 
 
-def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
+def outline_epilogue(f: FunctionText, shape: MicroShape, problem: GemmProblem) -> str:
     """Outline the epilogue: a loop over the rows of a tile, once for whole tiles and once for those cut by an edge."""
-    shape = plan.shape
     arguments = [("ptr", "tile"), *(("i64", name) for name in ("stride", "rows", "row", "column", "left"))]
     arguments += [(value.type, f"frame{i}") for i, value in enumerate(problem.frame)]
     g = f.module.function(f.module.unique("epilogue"), arguments, internal=True)
@@ -437,7 +436,7 @@ class _FewRows:
         self.vectors = WindowVectors(f, windows, dtype, plan.shape.dtype, self.any.frame, _COLUMNS, lanes)
         # Packing may write a register past the end.
         self.factors = f.alloca(plan.shape.element, rows * MAX_K + lanes)
-        self.finish = outline_epilogue(f, plan, self.any)
+        self.finish = outline_epilogue(f, plan.shape, self.any)
 
     def write(self, first: Value, last: Value) -> None:
         f, p = self.f, self.any

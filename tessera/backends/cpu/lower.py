@@ -18,7 +18,7 @@ from tessera.backends.cpu.block_kernels import (
     is_same_index,
     row_vectors_of,
 )
-from tessera.backends.cpu.match_contraction import Match, match_contraction
+from tessera.backends.cpu.match_contraction import Match, choose_instruction, match_contraction
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
@@ -30,7 +30,7 @@ from tessera.ir.tile.lower_to_target import KernelLowering, access_pattern
 from tessera.ir.tile.typed_ops import IndexOp, LoadOp, ProgramIdOp
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import u8
-from tessera.types.machine import Machine
+from tessera.types.machine import AUTOMATIC, Machine
 from tessera.types.shape import TensorType
 
 PREFETCH_BYTES = 512
@@ -95,8 +95,10 @@ def _edges(op: LoadOp) -> set[tuple[SSAValue, object]]:
 class Lowering(KernelLowering):
     """The lowering of one kernel whose tiles fit registers."""
 
-    def __init__(self, kernel: SpecOp, machine: Machine) -> None:
+    def __init__(self, kernel: SpecOp, machine: Machine, unit: str = AUTOMATIC) -> None:
         super().__init__(kernel, machine)
+        self.unit = unit
+        """The matrix instruction that is asked for."""
         self.inside: dict[SSAValue, Dim] = {}
         """Bounds that an index is below, because the loop that gives the index ends there."""
         self.scalar_indices = scalar_index_tiles(kernel)
@@ -192,9 +194,9 @@ class Lowering(KernelLowering):
             self.lower(op)
         self.emit("yield")
         self.block, self.span = self.entry, match.loop.span
-        self.emit(
-            "gemm", self.of([match.lhs_load.operands[0], match.rhs_load.operands[0]]), match.values(), (), [epilogue]
-        )
+        values = match.values()
+        values |= choose_instruction(match, acc.dtype, self.machine, self.unit)
+        self.emit("gemm", self.of([match.lhs_load.operands[0], match.rhs_load.operands[0]]), values, (), [epilogue])
 
     def _before(self, op: SpecOp, match: Match) -> None:
         """Program ids and offsets: the epilogue gets batch indices, and element row and column directly."""

@@ -14,13 +14,17 @@ from typing import Any
 
 from xdsl.ir import OpResult, SSAValue
 
+from tessera.backends.cpu.packing import split_offset
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.target.limits import CPU_MATRIX_INSTRUCTIONS
+from tessera.ir.target.typed_ops import GemmOp
 from tessera.ir.tile import typed_ops as ttile
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
+from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 from tessera.types.promotion import holds
 
 
@@ -97,7 +101,8 @@ def _operand_loads(loop: ttile.ForOp) -> tuple[ttile.LoadOp, ttile.LoadOp] | Non
     last = body.last_op
     if last is None or list(last.operands) != [dots[0].results[0]]:
         return None
-    loads = [_load_behind(value) for value in dots[0].operands[:2]]
+    accumulator = _dtype_of(dots[0].results[0])
+    loads = [_load_behind(value, accumulator) for value in dots[0].operands[:2]]
     if loads[0] is None or loads[1] is None:
         return None
     left, right = loads[0], loads[1]
@@ -108,13 +113,14 @@ def _operand_loads(loop: ttile.ForOp) -> tuple[ttile.LoadOp, ttile.LoadOp] | Non
     return left, right
 
 
-def _load_behind(value: SSAValue) -> ttile.LoadOp | None:
-    """The load a value comes from; packing converts once, so of several casts only the last may lose anything."""
+def _load_behind(value: SSAValue, accumulator: DType) -> ttile.LoadOp | None:
+    """The load a value comes from; packing converts once, so no cast but that to the accumulator may lose anything."""
     passed: list[DType] = []
     while isinstance(value, OpResult) and isinstance(value.op, ttile.CastOp):
         passed.append(_dtype_of(value))
         value = value.op.operands[0]
-    if not all(holds(dtype, _dtype_of(value)) for dtype in passed[1:]):
+    kept = passed[1:] if passed[:1] == [accumulator] else passed
+    if not all(holds(dtype, _dtype_of(value)) for dtype in kept):
         return None
     op = value.op if isinstance(value, OpResult) else None
     return op if isinstance(op, ttile.LoadOp) else None
@@ -202,3 +208,42 @@ def _is_around(before: Sequence[SpecOp], after: Sequence[SpecOp]) -> bool:
     tiles = [result.type for op in after for result in op.results]
     ranks = {len(tile.shape) for tile in tiles if isinstance(tile, TileAttr)}
     return all(op.name in _AFTER for op in after) and ranks <= {2}
+
+
+# Which matrix instruction of a CPU multiplies a contraction, if any does.
+
+
+def instruction_choices(machine: Machine) -> tuple[str, ...]:
+    """What `matrix.instruction` can be: those that change no bits where they help, one that does, or none at all."""
+    return (AUTOMATIC, *(name for name in CPU_MATRIX_INSTRUCTIONS if machine.has(name)), PLAIN)
+
+
+def choose_instruction(match: Match, accumulator: DType, machine: Machine, asked: str) -> dict[str, Any]:
+    """The attributes of a `gemm` op for the first instruction of a machine that takes its operands as they are stored.
+
+    Unasked it is one whose bits are those of a chain of multiply-adds: results do not depend on the machine. Packing
+    copies strided memory to its tiles, and converts nothing on the way.
+    """
+    values = match.values()
+    if asked == PLAIN or not _are_strided(values):
+        return {}
+    lhs, rhs = values["lhs_dtype"], values["rhs_dtype"]
+    for name, one in CPU_MATRIX_INSTRUCTIONS.items():
+        if machine.has(name) and (one.is_exact or name == asked) and one.takes(lhs, rhs, accumulator):
+            return {"unit": name, "instruction": (one.rows, one.columns[0], one.k_bytes // lhs.bytes)}
+    return {}
+
+
+def inexact_accumulations(kernel: SpecOp) -> tuple[str, ...]:
+    """What a `ttarget.kernel` adds up in the order of an instruction, and not in that of a chain of multiply-adds."""
+    units = [op.unit for op in kernel.walk() if isinstance(op, GemmOp) and op.unit]
+    found = (CPU_MATRIX_INSTRUCTIONS[unit] for unit in units)
+    return tuple(f"sums of {one.operands[0]} by {one.name}" for one in found if not one.is_exact)
+
+
+def _are_strided(values: dict[str, Any]) -> bool:
+    operands = (("lhs", ("_m", "_k")), ("rhs", ("_k", "_n")))
+    return all(
+        not values[f"{name}_windows"] and split_offset(values[f"{name}_offset"], axes) is not None
+        for name, axes in operands
+    )

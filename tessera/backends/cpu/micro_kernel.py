@@ -9,6 +9,7 @@ are powers of two, so that any edge is made of a few of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from tessera.ir.target.llvm.convert import compute_type
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, is_float, vector
@@ -27,6 +28,11 @@ class MicroShape:
     rows: int
     vectors: int
     unroll: int
+
+    speed: ClassVar[int] = 1
+    """Multiply-adds in the time of one of f32 with vectors."""
+    packing: ClassVar[int] = 24
+    """Packing an element costs about as much as so many multiply-adds."""
 
     @property
     def element(self) -> str:

@@ -11,7 +11,7 @@ from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, ShapedAttr, VectorAttr
 from tessera.ir.base.verify import around
-from tessera.ir.target.architectures import architectures
+from tessera.ir.target.architectures import CpuMatrixInstruction, architectures
 from tessera.types.device import moves, problem
 from tessera.types.dim import Atom, Dim
 from tessera.types.frozen import frozen
@@ -190,10 +190,12 @@ MAX_REGISTERS_OF_THREAD = 255
 
 _CPUS = tuple(architectures().values())
 
-WIDTHS: list[Width] = [
-    Width(level.lanes, level.width, level.registers)
-    for level in reversed([level for architecture in _CPUS for level in architecture.levels])
-]
+WIDTHS: list[Width] = list(
+    dict.fromkeys(
+        Width(level.lanes, level.width, level.registers)
+        for level in reversed([level for architecture in _CPUS for level in architecture.levels])
+    )
+)
 """Vectors that kernels may be made of; backends of GPUs add those of a warp."""
 
 FEATURES: dict[str, str] = {name: needs for architecture in _CPUS for name, needs in architecture.features.items()}
@@ -203,6 +205,11 @@ LEVELS: dict[str, tuple[str, ...]] = {
     level: names for architecture in _CPUS for level, names in architecture.first_levels.items()
 }
 """The level of an architecture that first has each feature."""
+
+CPU_MATRIX_INSTRUCTIONS: dict[str, CpuMatrixInstruction] = {
+    one.name: one for architecture in _CPUS for one in architecture.matrix_instructions
+}
+"""Matrix instructions of CPUs, by the feature they come with."""
 
 MATRIX_FEATURES: list[str] = []
 """Matrix instructions among the features, the best first; backends add theirs."""

@@ -20,7 +20,7 @@ from tessera.ir.target.llvm.text import ModuleText
 
 # 256-bit machines have these; naming a CPU without AVX-512 keeps LLVM from using the host's.
 _AVX2 = TargetText(8, "haswell", "+avx2,+fma,+f16c,+bmi2,-avx512f")
-_AVX512 = architectures()["x86_64"].levels[0].text
+_AVX512 = next(level for level in architectures()["x86_64"].levels if level.name == "x86-64-v4").text
 
 
 _never_stopped = ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: False)

@@ -33,10 +33,11 @@ _CANARY = 0xFF
 
 @cache
 def machines() -> tuple[Machine, ...]:
-    """The widths that this CPU runs: AVX-512 where present, and always one without it."""
+    """The widths that this CPU runs: AVX-512 where present, with and without tiles, and always one without it."""
     features = host_features()
-    narrow = frozenset(name for name in features if not name.startswith("avx512"))
-    return tuple(dict.fromkeys((machine_of(features), machine_of(narrow))))
+    plain = frozenset(name for name in features if not name.startswith("amx"))
+    narrow = frozenset(name for name in plain if not name.startswith("avx512"))
+    return tuple(dict.fromkeys((machine_of(features), machine_of(plain), machine_of(narrow))))
 
 
 class Fenced:

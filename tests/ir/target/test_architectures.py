@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
 
 from tessera.backends.cpu.compile import CpuBackend
@@ -9,6 +11,7 @@ from tessera.ir.target import architectures as tables
 from tessera.ir.target import limits
 from tessera.ir.target.architectures import CpuArchitecture, CpuLevel, architectures, host_machine, level_of, machine_of
 from tessera.ir.target.machine_code import compile_text
+from tessera.runtime import loader
 from tests.target.samples import NAMES, tile_kernels
 
 X86 = architectures()["x86_64"]
@@ -42,9 +45,32 @@ def test_the_host_is_a_level_of_its_architecture() -> None:
 
 
 def test_the_widest_level_whose_features_are_there_is_taken() -> None:
-    widest, middle, baseline = X86.levels
+    with_tiles, widest, middle, baseline = X86.levels
+    assert X86.level_for(frozenset(with_tiles.features)) is with_tiles
+    assert X86.level_for(frozenset(with_tiles.features) - {"amx-int8"}) is widest
     assert X86.level_for(frozenset(widest.features) - {"avx512bw"}) is middle
     assert X86.level_for(frozenset()) is baseline
+
+
+@pytest.mark.parametrize("is_permitted", [True, False])
+def test_tiles_are_a_feature_where_linux_permits_them(is_permitted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may not use tiles has a machine without them, and loads no code for them: nothing is tried."""
+    levels = {level.name: level for level in X86.levels}
+    linux = {llvm: name for name, llvm in (X86.flag_names or {}).items()}
+    flags = " ".join(linux.get(name, name) for name in levels["x86-64-v4-amx"].features)
+    monkeypatch.setattr(loader, "open", lambda *_, **__: StringIO(f"flags : {flags}\n"), raising=False)
+    monkeypatch.setattr(loader, "can_use_tiles", lambda: is_permitted)
+    monkeypatch.setattr(tables, "host_architecture", lambda: X86)
+    monkeypatch.setattr(loader, "host_features", loader.host_features.__wrapped__)
+    found = tables.host_features.__wrapped__()
+    assert machine_of(found, X86).name == ("x86-64-v4-amx" if is_permitted else "x86-64-v4")
+    missing = loader.missing_features(levels["x86-64-v4-amx"].features)
+    assert missing == ([] if is_permitted else ["amx-tile", "amx-int8", "amx-bf16"])
+
+
+def test_linux_is_asked_for_tiles_only_where_they_are() -> None:
+    flags = loader.usable_flags("flags") or []
+    assert loader.can_use_tiles() or not any(flag.startswith("amx") for flag in flags)
 
 
 @pytest.mark.parametrize("name", NAMES)

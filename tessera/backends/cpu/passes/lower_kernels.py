@@ -22,7 +22,7 @@ from tessera.ir.target.typed_ops import ElementwiseOp, ShuffleOp, VoteOp
 from tessera.ir.tile.choices import tensor_core_attributes
 from tessera.ir.tile.typed_ops import DotOp
 from tessera.types.frozen import frozen
-from tessera.types.machine import PLAIN, Machine
+from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
 
 @frozen
@@ -31,19 +31,21 @@ class LowerKernels(Pass):
 
     Before: `ttile.kernel @k` with loads of tiles at index maps. After: `ttarget.kernel @k` with loads of vectors at
     linear offsets, loops of whole steps with tails, contractions as one op. Where `is_checked`, as it is in debug
-    builds and with `TESSERA_VERIFY=1`, each kernel must access the memory that its tile kernel does.
+    builds and with `TESSERA_VERIFY=1`, each kernel must access the memory that its tile kernel does. `unit` is the
+    matrix instruction that is asked for.
     """
 
     is_lowering = True
     features: tuple[str, ...] = ()
     is_checked: bool = False
+    unit: str = AUTOMATIC
 
     def run(self, module: ModuleOp) -> None:
         machine = machine_of(frozenset(self.features) or host_features())
         replace_ops(module, "ttile.kernel", lambda op: self._lower(op, machine))
 
     def _lower(self, kernel: SpecOp, machine: Machine) -> SpecOp:
-        source, target = translate(kernel, machine)
+        source, target = translate(kernel, machine, self.unit)
         if self.is_checked:
             from tessera.backends.cpu.passes.compare_accesses import compare_accesses  # noqa: PLC0415 - loads isl
 
@@ -51,23 +53,23 @@ class LowerKernels(Pass):
         return target
 
 
-def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
+def lower_kernel(kernel: SpecOp, machine: Machine, unit: str = AUTOMATIC) -> SpecOp:
     """The `ttarget.kernel` of a `ttile.kernel`.
 
     A contraction, and a kernel whose tiles fit registers, keep their tiles there; one with dots inside keeps them as
     blocks in scratch, and so does a user's kernel that works on tall tiles row by row. A user's kernel that does
     neither, or whose text would be long, goes over its tiles in loops.
     """
-    return translate(kernel, machine)[1]
+    return translate(kernel, machine, unit)[1]
 
 
-def translate(kernel: SpecOp, machine: Machine) -> tuple[SpecOp, SpecOp]:
+def translate(kernel: SpecOp, machine: Machine, unit: str = AUTOMATIC) -> tuple[SpecOp, SpecOp]:
     """The tile kernel as it is lowered, which may have more loops than it was given with, and what it becomes."""
     _check_units(kernel)
     source, is_blocked = kernel, goes_by_rows(kernel)
     target: SpecOp | None = None
     try:
-        target = (BlockLowering if is_blocked else Lowering)(kernel, machine).run()
+        target = (BlockLowering if is_blocked else Lowering)(kernel, machine, unit).run()
     except TargetVerifyError:
         if kernel.value("schedule") is None:
             raise

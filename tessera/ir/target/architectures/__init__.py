@@ -14,18 +14,35 @@ from importlib import import_module
 from pathlib import Path
 
 from tessera.ir.target.llvm.instructions import TargetText
+from tessera.runtime.loader import usable_flags
+from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
-from tessera.types.machine import Machine
+from tessera.types.machine import Machine, MatrixInstruction
 
 DEFAULT = "x86_64"
 """What is compiled for where the CPU at hand has no table; its code is refused when it is loaded there."""
 
 
 @frozen
+class CpuMatrixInstruction(MatrixInstruction):
+    """A matrix instruction of CPUs, named by the feature it comes with: dtypes of operands, and of accumulators."""
+
+    operands: tuple[DType, ...] = ()
+    accumulator: DType | None = None
+    is_exact: bool = False
+    """Whether its bits are those of a chain of multiply-adds, so that a compiler may choose it unasked."""
+
+    def takes(self, lhs: DType, rhs: DType, accumulator: DType) -> bool:
+        """Whether it multiplies such operands."""
+        return lhs in self.operands and rhs in self.operands and accumulator is self.accumulator
+
+
+@frozen
 class CpuLevel:
     """A set of features that code is made for; `name` is LLVM's of a CPU that has them and no others.
 
-    `width` is the feature that registers of `lanes` f32 come with.
+    `width` is the feature that registers of `lanes` f32 come with. Where no CPU of LLVM's has just these features,
+    `cpu` is one that lacks some, and has no others.
     """
 
     name: str
@@ -39,18 +56,20 @@ class CpuLevel:
     """Whether one instruction multiplies 64-bit integers."""
     scale_intrinsic: str = ""
     """LLVM's name of the instruction `x * 2**n` of a whole register, with `{suffix}` for the element; or none."""
+    cpu: str = ""
 
     @property
     def machine(self) -> Machine:
         """The level as a machine, which passes read."""
-        return Machine(self.name, lanes=self.lanes, registers=self.registers, features=self.features, cpu=self.name)
+        cpu = self.cpu or self.name
+        return Machine(self.name, lanes=self.lanes, registers=self.registers, features=self.features, cpu=cpu)
 
     @property
     def text(self) -> TargetText:
         """The level as what emitters of LLVM text read."""
         features = ",".join(f"+{feature}" for feature in self.features)
         abilities = (self.registers, self.has_narrow_masks, self.has_wide_multiply, self.scale_intrinsic)
-        return TargetText(self.lanes, self.name, features, *abilities)
+        return TargetText(self.lanes, self.cpu or self.name, features, *abilities)
 
 
 @frozen
@@ -70,6 +89,8 @@ class CpuArchitecture:
     """The field of `/proc/cpuinfo` that lists features."""
     flag_names: Mapping[str, str] | None = None
     """LLVM's names of the features that Linux spells otherwise."""
+    matrix_instructions: tuple[CpuMatrixInstruction, ...] = ()
+    """Matrix instructions, the best first."""
 
     @property
     def baseline(self) -> CpuLevel:
@@ -103,15 +124,10 @@ def host_architecture() -> CpuArchitecture:
 
 @cache
 def host_features() -> frozenset[str]:
-    """The features that this CPU has, in LLVM's spelling."""
+    """The features that this CPU has and Linux lets this process use, in LLVM's spelling."""
     architecture = host_architecture()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    found = next((line for line in lines if line.startswith(architecture.flags_field)), ":")
     names = architecture.flag_names or {}
-    return frozenset(names.get(flag, flag) for flag in found.split(":", 1)[1].split())
+    return frozenset(names.get(flag, flag) for flag in usable_flags(architecture.flags_field) or ())
 
 
 def machine_of(features: frozenset[str], architecture: CpuArchitecture | None = None) -> Machine:

@@ -6,8 +6,9 @@ from tessera.ir.base.block_ops import MEMORY, check_symbols
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, VectorAttr
-from tessera.ir.target.limits import kernel_around
+from tessera.ir.target.limits import CPU_MATRIX_INSTRUCTIONS, kernel_around
 from tessera.types.dim import Dim
+from tessera.types.dtype import DType
 from tessera.types.promotion import holds
 from tessera.types.shape import is_at_most
 
@@ -19,6 +20,7 @@ def _check_gemm(op: SpecOp) -> None:
     if types[:-1] != [INDEX] * (count + 2) or not isinstance(types[-1], VectorAttr):
         op.fail(f"the epilogue takes {count} batch indices, a row, a column and accumulators, got {types}")
     _check_accumulator(op, types[-1])
+    _check_unit(op, types[-1].dtype)
     batch = [f"_b{axis}" for axis in range(count)]
     check_symbols(op, "the extent", [*op.value("batch"), op.value("m"), op.value("n")], ())
     check_symbols(op, "the extent", [op.value("k")], batch)
@@ -47,6 +49,39 @@ def _check_accumulator(op: SpecOp, accumulator: VectorAttr) -> None:
         op.fail(f"an epilogue gets one register of {lanes} accumulators of {dtype}, got {accumulator}")
 
 
+def _check_unit(op: SpecOp, accumulator: DType) -> None:
+    """A matrix instruction is one of the kernel's features, takes the operands as they are, and has its own size."""
+    unit, sizes = op.value("unit"), op.value("instruction")
+    if not unit:
+        if sizes:
+            op.fail(f"`instruction` is that of a matrix instruction, got {list(sizes)} and no `unit`")
+        return
+    found = CPU_MATRIX_INSTRUCTIONS.get(unit)
+    if found is None:
+        op.fail(f"`unit` is one of {', '.join(CPU_MATRIX_INSTRUCTIONS)}, got {unit}")
+    kernel = kernel_around(op)
+    if kernel is not None and unit not in kernel.value("features"):
+        op.fail(
+            f"`@{kernel.value('symbol')}` multiplies with {unit}, which is not among its features",
+            f"lower for a machine with {unit}, or leave `unit` out",
+        )
+    lhs, rhs = op.value("lhs_dtype"), op.value("rhs_dtype")
+    if not found.takes(lhs, rhs, accumulator):
+        taken = f"{' or '.join(map(str, found.operands))} and accumulates in {found.accumulator}"
+        op.fail(f"{unit} multiplies {taken}, got {lhs} by {rhs} in {accumulator}")
+    for name, axes in (("lhs", ("_m", "_k")), ("rhs", ("_k", "_n"))):
+        if op.value(f"{name}_windows") or not _is_linear(op.value(f"{name}_offset"), axes):
+            op.fail(f"{unit} takes operands from strided memory, and {name} has windows or is not linear")
+    problem = found.problem(sizes, sizes)
+    if problem or sizes[2] * lhs.bytes != found.k_bytes:
+        op.fail(problem or f"one `{unit}` takes {found.k_bytes // lhs.bytes} of K of {lhs}, got {sizes[2]}")
+
+
+def _is_linear(offset: Dim, axes: tuple[str, str]) -> bool:
+    rows = offset.coefficient(axes[0])
+    return rows is not None and rows[1].coefficient(axes[1]) is not None and axes[1] not in rows[0].symbols
+
+
 def _check_block_dot(op: SpecOp) -> None:
     types = [value.type for value in op.operands[:4]]
     buffers = [type for type in types if isinstance(type, BufferAttr)]
@@ -57,8 +92,7 @@ def _check_block_dot(op: SpecOp) -> None:
         op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - 4}, or others")
     for name, axes in (("lhs", ("_row", "_inner_k")), ("rhs", ("_inner_k", "_col"))):
         offset = op.value(f"{name}_offset")
-        rows = offset.coefficient(axes[0])
-        if rows is None or rows[1].coefficient(axes[1]) is None or axes[1] in rows[0].symbols:
+        if not _is_linear(offset, axes):
             op.fail(f"the offset {offset} of {name} is not linear in {axes[0]} and {axes[1]}")
         check_symbols(op, f"the offset of {name}", [offset], (*names, *axes))
     check_symbols(op, "the extent", [op.value(name) for name in ("m", "n", "k")], names)
@@ -101,6 +135,8 @@ SPECS = (
             Attribute("rhs_windows", "dims", (), "expression, extent, ...: beyond them reads zero"),
             Attribute("lhs_dtype", "dtype", doc="what is stored"),
             Attribute("rhs_dtype", "dtype", doc="what is stored"),
+            Attribute("unit", "str", "", "the matrix instruction that computes it, by its feature; none: vectors"),
+            Attribute("instruction", "ints", (), "rows, columns and K of one instruction of them"),
         ),
         regions=("epilogue",),
         effects=MEMORY,
