@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import statistics
@@ -82,8 +83,8 @@ class Row:
         return f"{self.case.name:28s} T/s: {rates}; {ratio}; errors {errors} {self.skipped or ''}"
 
 
-def tessera_runs(case: Case, a: Array, b: Array) -> dict[str, Run]:
-    """Our program on tiles, where the machine has them, and on vectors."""
+def tessera_runs(case: Case, a: Array, b: Array, vectors: bool) -> dict[str, Run]:
+    """Our program on tiles, where the machine has them, and on vectors where there are none or both are asked for."""
     import tessera as ts  # noqa: PLC0415 - threads are set before it is loaded
     from tessera.backends.cpu.match_contraction import instruction_choices  # noqa: PLC0415
     from tessera.ir.target.architectures import host_machine  # noqa: PLC0415
@@ -97,14 +98,13 @@ def tessera_runs(case: Case, a: Array, b: Array) -> dict[str, Run]:
         jitted = ts.jit(multiply)
         return {"vectors": lambda: jitted(x, w)}
     tiles = ts.jit(multiply, overrides={"matrix.instruction": f"amx-{case.dtype}"})
-    vectors = ts.jit(multiply, overrides={"matrix.instruction": "multiply-adds"})
-    return {"tiles": lambda: tiles(x, w), "vectors": lambda: vectors(x, w)}
+    others = ts.jit(multiply, overrides={"matrix.instruction": "multiply-adds"})
+    return {"tiles": lambda: tiles(x, w), **({"vectors": lambda: others(x, w)} if vectors else {})}
 
 
 def torch_run(case: Case, a: Array, b: Array) -> Run:
     """PyTorch's matmul of the dtype, which is oneDNN's."""
-    import torch  # noqa: PLC0415 - threads are set before it is loaded
-
+    torch: Any = importlib.import_module("torch")  # threads are set before it is loaded
     words = np.int8 if case.dtype == "int8" else np.uint16
     x, w = (torch.from_numpy(one.view(words)) for one in (a, b))
     if case.dtype == "bf16":
@@ -122,13 +122,13 @@ def _error(case: Case, made: Any, exact: Array) -> float:
     return float(np.abs(found - exact).max()) / scale
 
 
-def measure(case: Case, bursts: int, seconds: float) -> Row:
+def measure(case: Case, bursts: int, seconds: float, vectors: bool = True) -> Row:
     """Check all, then time them interleaved: bursts of calls, each after a pause."""
     row, (a, b) = Row(case), case.arrays()
     wide = b.astype(np.float64) if case.layout == "nn" else b.T.astype(np.float64)
     exact = a[:: max(1, case.m // 64)].astype(np.float64) @ wide
     makers: Mapping[str, Callable[[], Mapping[str, Run]]] = {
-        "tessera": lambda: tessera_runs(case, a, b),
+        "tessera": lambda: tessera_runs(case, a, b, vectors),
         "torch": lambda: {"torch": torch_run(case, a, b)},
     }
     runs: dict[str, Run] = {}
@@ -168,6 +168,7 @@ def main(
     match: Annotated[str, typer.Option(help="Only rows whose name contains this.")] = "",
     bursts: Annotated[int, typer.Option(help="Bursts of each contender.")] = 7,
     seconds: Annotated[float, typer.Option(help="Seconds of a burst.")] = 0.01,
+    vectors: Annotated[bool, typer.Option(help="Time our vectors beside our tiles.")] = True,
     name: Annotated[str, typer.Option(help="Name of the file in benchmarks/results; none: nothing is written.")] = "",
 ) -> None:
     """Time matmuls on tiles, on vectors and by oneDNN, each checked against float64 first."""
@@ -179,7 +180,7 @@ def main(
         raise typer.Exit(subprocess.run(command, env=variables, check=False).returncode)
     rows: list[Row] = []
     for case in _cases(dtypes.split(","), layouts.split(","), match):
-        rows.append(measure(case, bursts, seconds))
+        rows.append(measure(case, bursts, seconds, vectors))
         print(rows[-1].text(), flush=True)
     if name:
         found = {**environment.describe(), "threads": wanted, "rows": [asdict(row) for row in rows]}

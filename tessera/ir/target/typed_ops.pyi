@@ -90,6 +90,8 @@ class GemmOp(SpecOp):
     rhs_windows: tuple[Dim, ...]
     lhs_dtype: DType
     rhs_dtype: DType
+    unit: str
+    instruction: tuple[int, ...]
 
 class IndexOp(SpecOp):
     at: Sequence[SSAValue]

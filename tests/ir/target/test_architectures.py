@@ -58,7 +58,11 @@ def test_tiles_are_a_feature_where_linux_permits_them(is_permitted: bool, monkey
     levels = {level.name: level for level in X86.levels}
     linux = {llvm: name for name, llvm in (X86.flag_names or {}).items()}
     flags = " ".join(linux.get(name, name) for name in levels["x86-64-v4-amx"].features)
-    monkeypatch.setattr(loader, "open", lambda *_, **__: StringIO(f"flags : {flags}\n"), raising=False)
+
+    def read(*_: str, **__: str) -> StringIO:
+        return StringIO(f"flags : {flags}\n")
+
+    monkeypatch.setattr(loader, "open", read, raising=False)
     monkeypatch.setattr(loader, "can_use_tiles", lambda: is_permitted)
     monkeypatch.setattr(tables, "host_architecture", lambda: X86)
     monkeypatch.setattr(loader, "host_features", loader.host_features.__wrapped__)
