@@ -13,6 +13,7 @@ one before, which are stored and loaded, never added: block sizes, threads and r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 
 from tessera.backends.cpu.amx_packing import WIDE, pack_tiles
@@ -21,6 +22,7 @@ from tessera.backends.cpu.amx_tiles import (
     TILE,
     TILE_BYTES,
     TILE_LINES,
+    LhsTiles,
     TileShape,
     call_tile_kernel,
     outline_tile_kernel,
@@ -29,7 +31,7 @@ from tessera.backends.cpu.amx_tiles import (
 from tessera.backends.cpu.gemm import GemmProblem, outline_epilogue
 from tessera.backends.cpu.registers import leave_when_stopped
 from tessera.backends.cpu.windows import Area
-from tessera.ir.target.llvm.instructions import TargetText, Value
+from tessera.ir.target.llvm.instructions import TargetText, Value, constant_of
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -44,6 +46,7 @@ class TilePlan:
     KC: int
     NC: int
     MB: int
+    in_place: bool = True
 
     @staticmethod
     def of(target: TargetText, lhs: DType, rhs: DType, accumulator: DType) -> TilePlan:
@@ -132,7 +135,8 @@ class _TileGemm:
         def rows(ic: Value) -> None:
             leave_when_stopped(f, f.add(f.add(k, f.sub(ic, p.m_lo)), f.sub(j, p.n_lo)), self._leave)
             mc = f.smin(plan.MC, f.sub(end, ic))
-            self._pack(self.lhs_panels, Area(ic, mc, k, kc), is_rhs=False)
+            packed = self._first_packed(mc, kc)
+            f.if_(f.icmp("slt", packed, mc), lambda: self._pack_rows(Area(ic, mc, k, kc), packed))
 
             def panel(jr: Value) -> None:
                 kernels = self._kernels_for(f.sub(nc, jr))
@@ -140,7 +144,7 @@ class _TileGemm:
 
                 def block(at: Value) -> None:
                     height = f.smin(self.shape.rows, f.sub(mc, at))
-                    lhs = f.gep(self.lhs_panels, f.mul(f.mul(at, tiles), TILE_BYTES), "i8")
+                    lhs = self._lhs_tiles(f.add(ic, at), k, f.sub(at, packed), tiles)
                     kept = f.add(f.mul(f.urem(f.add(f.sub(ic, i), at), plan.MB), plan.NC), jr)
                     row, column = f.add(ic, at), f.add(j, jr)
                     out, stride, is_result = self._output_at(row, column, height, kept, one_block)
@@ -153,6 +157,36 @@ class _TileGemm:
             f.loop(0, nc, self.shape.columns, panel)
 
         f.loop(i, end, plan.MC, rows)
+
+    def _first_packed(self, rows: Value, k_count: Value) -> Value:
+        """The first of some rows that are packed: those before it are whole tiles in memory, and are read there."""
+        f, along = self.f, self.problem.lhs.column_stride
+        if not self.plan.in_place or constant_of(along) not in (1, None):
+            return f.const_i(0)
+        whole = f.op("and", f.icmp("eq", along, 1), f.icmp("eq", f.urem(k_count, self.shape.k_count), 0))
+        return f.select(whole, f.round_down(rows, self.shape.rows), f.const_i(0))
+
+    def _pack_rows(self, area: Area, first: Value) -> None:
+        """Pack the rows of A from the first that is."""
+        row, rows = self.f.add(area.row, first), self.f.sub(area.rows, first)
+        self._pack(self.lhs_panels, replace(area, row=row, rows=rows), is_rhs=False)
+
+    def _lhs_tiles(self, row: Value, k: Value, packed: Value, tiles: Value) -> LhsTiles:
+        """The tiles of A from a row on: number `packed` of those that are, or in place where that is negative."""
+        f, lhs, size = self.f, self.problem.lhs, self.shape.size
+        assert lhs.base is not None, "tiles are made of memory"
+        own = f.gep(self.lhs_panels, f.mul(f.mul(packed, tiles), TILE_BYTES), "i8")
+        if not self.plan.in_place or constant_of(lhs.column_stride) not in (1, None):
+            return LhsTiles(own, f.const_i(TILE_BYTES), f.const_i(TILE), f.mul(tiles, TILE))
+        is_packed = f.icmp("sge", packed, 0)
+        stride = f.mul(lhs.row_stride, size)
+        there = f.gep(lhs.base, f.add(f.mul(row, stride), f.mul(k, size)), "i8")
+        return LhsTiles(
+            f.select(is_packed, own, there),
+            f.select(is_packed, f.const_i(TILE_BYTES), stride),
+            f.select(is_packed, f.const_i(TILE), f.const_i(TILE_BYTES)),
+            f.select(is_packed, f.mul(tiles, TILE), f.mul(stride, TILE_LINES)),
+        )
 
     def _pack(self, to: Value, area: Area, *, is_rhs: bool) -> None:
         source = self.problem.rhs.transposed if is_rhs else self.problem.lhs

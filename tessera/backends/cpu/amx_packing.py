@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tessera.backends.cpu.amx_tiles import TILE, TILE_BYTES, TILE_LINES, TileShape
 from tessera.backends.cpu.packing import Operand, pack_panel
-from tessera.backends.cpu.registers import interleave_blocks, pick_blocks, transpose, transpose_blocks
+from tessera.backends.cpu.registers import transpose
 from tessera.backends.cpu.windows import Area
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, element_of, lanes_of, vector
 from tessera.ir.target.llvm.text import FunctionText
@@ -117,27 +117,23 @@ def _write_groups(g: FunctionText, size: int, is_rhs: bool) -> None:
     panel, source, stride, lines, k_count = g.arguments
     stored, count = f"i{8 * size}", TILE_BYTES // size
     column = g.mul(g.ceil_div(k_count, count), TILE)
-    whole = g.round_down(k_count, count)
-    width = TILE_BYTES // size if is_rhs else TILE_LINES
+    whole, width = g.round_down(k_count, count), TILE_BYTES // size if is_rhs else TILE_LINES
     write = _write_rhs_tiles if is_rhs else _write_lhs_tile
+    even = g.round_down(lines, width)
+    mask = g.lane_mask(g.sub(lines, even), width)
 
-    def some_lines(first: Value) -> None:
-        left = g.sub(lines, first)
-        tiles = g.gep(panel, g.mul(g.udiv(first, TILE_LINES), column), "i8")
-        start = g.gep(source, first, stored)
+    def tiles_at(k: Value, end: Value | None) -> None:
+        # All lines of some rows before the next rows: what follows in a row is then still on its way, or near.
+        def tile(first: Value, mask: Value | None) -> None:
+            rows = _GroupRows(g, g.gep(source, first, stored), stride, vector(stored, width), mask, end)
+            offset = g.add(g.mul(g.udiv(first, TILE_LINES), column), g.mul(g.udiv(k, count), TILE))
+            write(rows, k, g.gep(panel, offset, "i8"), column)
 
-        def every_tile(mask: Value | None) -> None:
-            def tile(k: Value, end: Value | None) -> None:
-                rows = _GroupRows(g, start, stride, vector(stored, width), mask, end)
-                write(rows, k, g.gep(tiles, g.mul(g.udiv(k, count), TILE), "i8"), column)
+        g.loop(0, even, width, lambda first: tile(first, None))
+        g.if_(g.icmp("slt", even, lines), lambda: tile(even, mask))
 
-            g.loop(0, whole, count, lambda k: tile(k, None))
-            g.if_(g.icmp("slt", whole, k_count), lambda: tile(whole, k_count))
-
-        mask = g.lane_mask(left, width)
-        g.if_(g.icmp("sge", left, width), lambda: every_tile(None), lambda: every_tile(mask))
-
-    g.loop(0, lines, width, some_lines)
+    g.loop(0, whole, count, lambda k: tiles_at(k, None))
+    g.if_(g.icmp("slt", whole, k_count), lambda: tiles_at(whole, k_count))
     g.ret()
 
 
@@ -155,21 +151,22 @@ class _GroupRows:
     def words(self, k: Value) -> list[Value]:
         """The group that begins at `k`: a vector of words for every sixteen lines."""
         f, stored = self.f, element_of(self.type)
-        rows: list[Value] = []
+        lines: list[Value] = []
         for step in range(4 // bytes_of(stored)):
-            line = f.gep(self.source, f.mul(f.add(k, step), self.stride), stored)
+            lines.append(f.gep(self.source, f.mul(f.add(k, step), self.stride), stored))
             # Rows far apart are each a page of their own, which no prefetcher of the machine crosses.
-            f.prefetch(f.gep(line, f.mul(self.stride, _PREFETCHED_ROWS), stored))
-            rows.append(self._load(line, f.add(k, step)))
-        per = 16 // bytes_of(stored)
-        count, mixed = rows[0].lanes // per, interleave_blocks(f, rows, per)
-        # Each vector has words of four lines in each of its blocks: of bytes a block is sixteen lines, else eight.
-        if len(mixed) == 2:
-            picks = [(at, count + at, at + 1, count + at + 1) for at in range(0, count, 2)]
-            found = [pick_blocks(f, mixed[0], mixed[1], per, pick) for pick in picks]
+            f.prefetch(f.gep(lines[-1], f.mul(self.stride, _PREFETCHED_ROWS), stored))
+        if self.mask is None and self.end is None:
+            starts = range(0, lanes_of(self.type), TILE_LINES)
+            # Joined while they are loaded, sixteen lines of all rows need two shuffles; those are what limits packing.
+            part = vector(stored, TILE_LINES)
+            rows = [[f.load(f.gep(line, start, stored), part) for line in lines] for start in starts]
         else:
-            found = [_join(f, mixed)] if count == 1 else transpose_blocks(f, mixed, per)
-        return [f.bitcast(one, _WORDS) for one in found]
+            whole = [self._load(line, f.add(k, step)) for step, line in enumerate(lines)]
+            lanes = range(TILE_LINES)
+            starts = range(0, lanes_of(self.type), TILE_LINES)
+            rows = [[f.shuffle(row, None, [start + lane for lane in lanes]) for row in whole] for start in starts]
+        return [_interleave(f, _join(f, parts), len(lines)) for parts in rows]
 
     def _load(self, line: Value, k: Value) -> Value:
         f, mask = self.f, self.mask
@@ -177,6 +174,20 @@ class _GroupRows:
             inside = f.splat(f.icmp("slt", k, self.end), lanes_of(self.type))
             mask = inside if mask is None else f.op("and", mask, inside)
         return f.load(line, self.type) if mask is None else f.masked_load(line, self.type, mask)
+
+
+def _interleave(f: FunctionText, rows: Value, group: int) -> Value:
+    """Rows of sixteen elements, one after the other, as a word for each column.
+
+    Words of the same four columns come to one block of 128 bits, where their elements are then put in order.
+    """
+    size = 4 // group
+    blocks = [(row, block, word) for block in range(4) for row in range(group) for word in range(size)]
+    words = f.bitcast(rows, _WORDS)
+    near = f.shuffle(words, None, [row * 4 * size + block * size + word for row, block, word in blocks])
+    per = 4 * group
+    order = [start + row * 4 + at for start in range(0, 4 * per, per) for at in range(4) for row in range(group)]
+    return f.bitcast(f.shuffle(f.bitcast(near, rows.type), None, order), _WORDS)
 
 
 def _write_rhs_tiles(rows: _GroupRows, k: Value, to: Value, column: Value) -> None:

@@ -85,26 +85,45 @@ def release_tiles(f: FunctionText) -> None:
 
 def outline_tile_kernel(module: ModuleText, shape: TileShape, rows: int, columns: int) -> Value:
     """A pointer to the outlined kernel of `rows` by `columns` tiles, for `call_tile_kernel`."""
-    arguments = [("ptr", "lhs"), ("ptr", "rhs"), ("i64", "tiles"), ("ptr", "out"), ("i64", "stride")]
-    arguments += [("i1", "accumulate")]
+    arguments = [("ptr", "lhs"), *(("i64", name) for name in ("row", "along", "below"))]
+    arguments += [("ptr", "rhs"), ("i64", "tiles"), ("ptr", "out"), ("i64", "stride"), ("i1", "accumulate")]
     key, name = ("amx", shape, rows, columns), f"amx{rows}x{columns}"
     symbol = module.outline(key, name, arguments, lambda g: _write_kernel(g, shape, rows, columns), shared=True)
     return Value("ptr", f"@{symbol}")
 
 
+@frozen
+class LhsTiles:
+    """Tiles of A: where they begin, and the bytes from a row to the next, to the next tile along K, and to that below.
+
+    Packed tiles follow each other along K; a matrix that is contiguous along K has whole tiles in place.
+    """
+
+    base: Value
+    row: Value
+    along: Value
+    below: Value
+
+
 def call_tile_kernel(
-    f: FunctionText, kernel: Value, lhs: Value, rhs: Value, tiles: Value, out: Value, stride: Value, accumulate: Value
+    f: FunctionText,
+    kernel: Value,
+    lhs: LhsTiles,
+    rhs: Value,
+    tiles: Value,
+    out: Value,
+    stride: Value,
+    accumulate: Value,
 ) -> None:
     """`out = (accumulate ? out : 0) + lhs * rhs`, over `tiles` along K; rows of `out` are `stride` bytes apart.
 
-    Each row of tiles of `lhs`, and column of `rhs`, is contiguous, and they follow each other.
+    Columns of tiles of `rhs` are contiguous, and follow each other.
     """
-    f.call_pointer(kernel, [lhs, rhs, tiles, out, stride, accumulate])
+    f.call_pointer(kernel, [lhs.base, lhs.row, lhs.along, lhs.below, rhs, tiles, out, stride, accumulate])
 
 
 def _write_kernel(g: FunctionText, shape: TileShape, rows: int, columns: int) -> None:
-    lhs, rhs, tiles, out, stride, accumulate = g.arguments
-    apart, row_bytes = g.mul(tiles, TILE), g.const_i(TILE_BYTES)
+    lhs, row, along, below, rhs, tiles, out, stride, accumulate = g.arguments
     # Numbers of tiles: accumulators first, then those of A and of B.
     accumulators = {(i, j): ACROSS * i + j for i in range(rows) for j in range(columns)}
     lefts = [ACROSS * ACROSS + i for i in range(rows)]
@@ -123,11 +142,11 @@ def _write_kernel(g: FunctionText, shape: TileShape, rows: int, columns: int) ->
             g.call("llvm.x86.tilezero", [_number(tile)])
 
     def step(at: Value) -> None:
-        offset = g.mul(at, TILE)
-        for base, numbers in ((lhs, lefts), (rhs, rights)):
-            for number, tile in enumerate(numbers):
-                line = g.gep(g.gep(base, g.mul(apart, number), "i8"), offset, "i8")
-                _on_tile(g, "tileloadd64", tile, line, row_bytes)
+        for number, tile in enumerate(lefts):
+            _on_tile(g, "tileloadd64", tile, g.gep(lhs, g.add(g.mul(at, along), g.mul(below, number)), "i8"), row)
+        for number, tile in enumerate(rights):
+            offset = g.add(g.mul(at, TILE), g.mul(g.mul(tiles, TILE), number))
+            _on_tile(g, "tileloadd64", tile, g.gep(rhs, offset, "i8"), g.const_i(TILE_BYTES))
         for (i, j), tile in accumulators.items():
             g.call(f"llvm.x86.{shape.multiply}", [_number(tile), _number(lefts[i]), _number(rights[j])])
 

@@ -242,10 +242,10 @@ def transpose(f: FunctionText, rows: Sequence[Value]) -> list[Value]:
     assert len(rows) == lanes
     per = min(lanes, 16 // bytes_of(rows[0].element))
     groups = lanes // per
-    inner = [interleave_blocks(f, rows[g * per : (g + 1) * per], per) for g in range(groups)]
+    inner = [_within_blocks(f, rows[g * per : (g + 1) * per], per) for g in range(groups)]
     columns: list[Value | None] = [None] * lanes
     for j in range(per):
-        for block, value in enumerate(transpose_blocks(f, [inner[g][j] for g in range(groups)], per)):
+        for block, value in enumerate(_across_blocks(f, [inner[g][j] for g in range(groups)], per)):
             columns[block * per + j] = value
     return [column for column in columns if column is not None]
 
@@ -255,16 +255,15 @@ def can_transpose(lanes: int, size: int) -> bool:
     return lanes > 1 and lanes & (lanes - 1) == 0 and lanes * size <= 64
 
 
-def interleave_blocks(f: FunctionText, rows: Sequence[Value], per: int) -> list[Value]:
-    """Transpose each block of `per` lanes of up to `per` rows: of `per`, result `j` holds column `j` of every block.
+def _within_blocks(f: FunctionText, rows: Sequence[Value], per: int) -> list[Value]:
+    """Transpose each `per` by `per` block of `per` rows: result `j` holds column `j` of every block.
 
-    Of fewer rows it holds a run of columns, each as the elements of all rows. Halves of the rows are interleaved among
-    themselves, then with each other, in runs that grow.
+    Halves of the rows are interleaved among themselves, then with each other, in runs that grow.
     """
     count = len(rows)
     if count == 1:
         return list(rows)
-    first, second = (interleave_blocks(f, half, per) for half in (rows[: count // 2], rows[count // 2 :]))
+    first, second = (_within_blocks(f, half, per) for half in (rows[: count // 2], rows[count // 2 :]))
     pairs = zip(first, second, strict=True)
     return [_interleave(f, a, b, per, high, count // 2) for a, b in pairs for high in (0, 1)]
 
@@ -280,23 +279,22 @@ def _interleave(f: FunctionText, a: Value, b: Value, per: int, high: int, run: i
     return f.shuffle(a, b, mask)
 
 
-def transpose_blocks(f: FunctionText, vectors: Sequence[Value], per: int) -> list[Value]:
+def _across_blocks(f: FunctionText, vectors: Sequence[Value], per: int) -> list[Value]:
     """Transpose the blocks of as many vectors as each has blocks: 1, 2 or 4."""
     if len(vectors) == 1:
         return list(vectors)
     if len(vectors) == 2:
-        return [pick_blocks(f, vectors[0], vectors[1], per, (block, 2 + block)) for block in (0, 1)]
+        return [_blocks(f, vectors[0], vectors[1], per, (block, 2 + block)) for block in (0, 1)]
     assert len(vectors) == 4
-    halves = ((0, 2, 4, 6), (1, 3, 5, 7))
-    first = [[pick_blocks(f, vectors[a], vectors[a + 1], per, picks) for picks in halves] for a in (0, 2)]
+    first = [[_blocks(f, vectors[a], vectors[a + 1], per, (s, s + 2, s + 4, s + 6)) for s in (0, 1)] for a in (0, 2)]
     return [
-        pick_blocks(f, first[0][block % 2], first[1][block % 2], per, (s, s + 2, s + 4, s + 6))
+        _blocks(f, first[0][block % 2], first[1][block % 2], per, (s, s + 2, s + 4, s + 6))
         for block in range(4)
         for s in (block // 2,)
     ]
 
 
-def pick_blocks(f: FunctionText, a: Value, b: Value, per: int, picks: Sequence[int]) -> Value:
+def _blocks(f: FunctionText, a: Value, b: Value, per: int, picks: Sequence[int]) -> Value:
     """Whole blocks picked from `a` then `b`."""
     return f.shuffle(a, b, [pick * per + step for pick in picks for step in range(per)])
 
