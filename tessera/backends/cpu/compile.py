@@ -10,7 +10,7 @@ from typing import Any
 from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.emit import SMALL, emit_kernel, emit_parts
-from tessera.backends.cpu.match_contraction import inexact_accumulations, instruction_choices
+from tessera.backends.cpu.match_contraction import inexact_accumulations, instruction_choices, units_of
 from tessera.backends.cpu.passes.lower_kernels import LowerKernels, lower_kernel
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.compilation import Chooser, Model
@@ -371,8 +371,9 @@ class CpuCode:
         return {"features": list(self.backend.machine.features)}
 
     def facts(self) -> dict[str, Any]:
-        """Nothing: the machine is this one."""
-        return {}
+        """The matrix instruction of each kernel that has one."""
+        found = [f"{kernel.value('symbol')}: {unit}" for kernel in self.targets for unit in units_of(kernel)]
+        return {"matrix instructions": found} if found else {}
 
     def approximations(self) -> dict[str, tuple[str, ...]]:
         """Sums of matrix instructions in an order of their own; all functions are the compiler's own."""

@@ -234,10 +234,14 @@ def choose_instruction(match: Match, accumulator: DType, machine: Machine, asked
     return {}
 
 
+def units_of(kernel: SpecOp) -> list[str]:
+    """The matrix instructions of a `ttarget.kernel`."""
+    return [op.unit for op in kernel.walk() if isinstance(op, GemmOp) and op.unit]
+
+
 def inexact_accumulations(kernel: SpecOp) -> tuple[str, ...]:
     """What a `ttarget.kernel` adds up in the order of an instruction, and not in that of a chain of multiply-adds."""
-    units = [op.unit for op in kernel.walk() if isinstance(op, GemmOp) and op.unit]
-    found = (CPU_MATRIX_INSTRUCTIONS[unit] for unit in units)
+    found = (CPU_MATRIX_INSTRUCTIONS[unit] for unit in units_of(kernel))
     return tuple(f"sums of {one.operands[0]} by {one.name}" for one in found if not one.is_exact)
 
 

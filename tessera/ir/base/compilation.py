@@ -60,7 +60,7 @@ KNOBS: Mapping[str, str] = {
     "select.tile": "columns of a tile of a selection",
     "select.stretches": "stretches that a selection reads a row in",
     "topk.algorithm": "how the largest elements are found",
-    "matrix.instruction": "the tensor cores that dots run on",
+    "matrix.instruction": "the tensor cores, or tiles of a CPU, that dots run on",
     "matrix.multicast": "whether a cluster shares its loads",
     "matrix.roles": "whether a producer warp copies for the warps that multiply",
     "matrix.lag": "dots in flight on tensor cores",

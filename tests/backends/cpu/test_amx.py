@@ -17,13 +17,13 @@ import tessera as ts
 from tessera.backends.cpu.amx_gemm import TilePlan
 from tessera.backends.cpu.amx_tiles import TILE_BYTES, TILE_LINES
 from tessera.backends.cpu.compile import CpuBackend
+from tessera.backends.cpu.match_contraction import units_of
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.limits import CPU_MATRIX_INSTRUCTIONS
 from tessera.ir.target.llvm.instructions import TargetText
 from tessera.ir.target.machine_code import compile_texts
-from tessera.ir.target.typed_ops import GemmOp
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -157,8 +157,7 @@ def test_sums_of_bf16_are_those_of_the_instruction_whatever_the_blocks(layout: s
 
 def unit_of(kernel: SpecOp, unit: str = "automatic") -> str:
     """The instruction of a kernel; of one that is no `gemm`, none."""
-    found = [op.unit for op in CpuBackend(AMX, unit=unit).lower(kernel).walk() if isinstance(op, GemmOp)]
-    return found[0] if found else ""
+    return next(iter(units_of(CpuBackend(AMX, unit=unit).lower(kernel))), "")
 
 
 def test_only_exact_instructions_are_chosen_unasked() -> None:
