@@ -79,8 +79,8 @@ def test_a_wrong_lowering_is_refused(how: str, monkeypatch: pytest.MonkeyPatch) 
     """With `TESSERA_VERIFY=1`, and in debug builds; other compilations do not look."""
     translate = lower_kernels.translate
 
-    def translate_wrong(kernel: SpecOp, machine: Machine) -> tuple[SpecOp, SpecOp]:
-        source, target = translate(kernel, machine)
+    def translate_wrong(kernel: SpecOp, machine: Machine, unit: str) -> tuple[SpecOp, SpecOp]:
+        source, target = translate(kernel, machine, unit)
         for op in ops_of(target):
             if op.name == "ttarget.load":
                 op.set_value("offset", op.value("offset") + 1)
