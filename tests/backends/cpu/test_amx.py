@@ -1,13 +1,13 @@
 """Matmuls on AMX tiles: exact for integers of 8 bits, one recipe for bf16, whatever layout and blocks they have.
 
-Most of it runs on tiles in NumPy, so that packing, edges, blocks of K and tasks are checked on any CPU with AVX-512;
-the last tests run the instructions themselves, where a CPU has them.
+All of it runs on tiles in NumPy, so that packing, edges, blocks of K and tasks are checked on any CPU with AVX-512;
+`tests/device/test_host_tiles.py` runs the instructions themselves.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from tessera.backends.cpu.amx_tiles import TILE_BYTES, TILE_LINES
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.cpu.match_contraction import units_of
 from tessera.diagnostics.codes import OverrideError
-from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.limits import CPU_MATRIX_INSTRUCTIONS
 from tessera.ir.target.llvm.instructions import TargetText
@@ -29,12 +28,11 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tests.backends.cpu.bodies import Writer, kernels_of
 from tests.backends.cpu.native import Native, fill, interpret
-from tests.backends.cpu.tile_emulator import AMX, CAN_EMULATE, HAS_TILES, Tiles, build_emulated, tile_sums
+from tests.backends.cpu.tile_emulator import AMX, CAN_EMULATE, Tiles, build_emulated, tile_sums
 
 Array = np.ndarray[Any, Any]
 M, N, K = (Dim.symbol(name) for name in "MNK")
 emulated = pytest.mark.skipif(not CAN_EMULATE, reason="tiles are emulated beside AVX-512, which this CPU lacks")
-with_tiles = pytest.mark.skipif(not HAS_TILES, reason="this CPU, or its kernel, has no AMX tiles")
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 """Whether A and B are stored as they are multiplied or transposed."""
@@ -218,36 +216,3 @@ def test_instructions_that_a_machine_lacks_are_not_asked_for() -> None:
     f = ts.jit(ts.ops.matmul, features=("x86-64-v4",), overrides={"matrix.instruction": "amx-bf16"})
     with pytest.raises(OverrideError, match=r"matrix\.instruction"):
         f(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))
-
-
-# The instructions themselves.
-
-
-@with_tiles
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 33, 65), (64, 64, 64), (257, 300, 1030), (512, 1000, 2100)])
-def test_the_machine_multiplies_bytes_exactly(sizes: tuple[int, int, int], layout: str) -> None:
-    m, n, k = sizes
-    rng = np.random.default_rng(m)
-    a = rng.integers(-128, 128, (m, k) if layout[0] == "n" else (k, m)).astype(np.int8)
-    b = rng.integers(0, 256, (k, n) if layout[1] == "n" else (n, k)).astype(np.uint8)
-
-    def multiply(a: Any, b: Any) -> Any:
-        a, b = (a if layout[0] == "n" else a.T), (b if layout[1] == "n" else b.T)
-        return ts.ops.matmul(a.cast(ts.i32), b.cast(ts.i32))
-
-    wide = [(x if kept == "n" else x.T).astype(np.int32) for x, kept in zip((a, b), layout, strict=True)]
-    jitted = ts.jit(multiply)
-    np.testing.assert_array_equal(np.asarray(jitted(a, b)), wide[0] @ wide[1])
-    plain = ts.jit(multiply, overrides={"matrix.instruction": "multiply-adds"})
-    np.testing.assert_array_equal(np.asarray(plain(a, b)), wide[0] @ wide[1])
-
-
-@with_tiles
-def test_the_machine_sums_bf16_as_its_manual_says() -> None:
-    rng = np.random.default_rng(0)
-    bf16 = numpy_dtype(dt.bf16)
-    a, b = rng.normal(size=(70, 600)).astype(bf16), rng.normal(size=(600, 90)).astype(bf16)
-    f = ts.jit(partial(ts.ops.matmul, dtype=ts.f32), overrides={"matrix.instruction": "amx-bf16"})
-    np.testing.assert_array_equal(np.asarray(f(a, b)), tile_sums(a.astype(np.float32), b.astype(np.float32)))
-    assert "sums of bf16 by amx-bf16" in str(f.explain())
