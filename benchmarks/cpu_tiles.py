@@ -29,7 +29,7 @@ SHAPES = (
     *((128, 4096, 4096), (16, 4096, 4096), (1000, 1111, 777), (64, 11008, 4096), (2048, 768, 3072)),
 )
 """M, N, K: squares, batches of tokens by the weights of a layer, and sizes that no tile divides."""
-PAUSE = 0.02
+PAUSE = 0.25
 """Seconds before each burst, so that other pools stop spinning."""
 
 

@@ -26,6 +26,8 @@ TILE = TILE_LINES * TILE_BYTES
 """Bytes of a tile, which panels have one after the other along K."""
 ACROSS = 2
 """Tiles of accumulators in a row, and in a column, of a register block."""
+_PREFETCHED = 2
+"""Rows of the result that are prefetched with each tile of K: all of 32 within a K of 1024 bytes (a choice)."""
 _REGISTERS = 8
 """Tiles there are (Intel SDM vol. 1, section 18.1)."""
 _PALETTE = 1
@@ -150,8 +152,18 @@ def _write_kernel(g: FunctionText, shape: TileShape, rows: int, columns: int) ->
         for (i, j), tile in accumulators.items():
             g.call(f"llvm.x86.{shape.multiply}", [_number(tile), _number(lefts[i]), _number(rights[j])])
 
+    def prefetching_step(at: Value) -> None:
+        # Lines of the result are asked for a few at a time while tiles multiply: they are then there to be written.
+        for number in range(_PREFETCHED):
+            line = g.gep(out, g.mul(g.add(g.mul(at, _PREFETCHED), number), stride), "i8")
+            for j in range(columns):
+                g.prefetch(g.gep(line, j * TILE_BYTES, "i8"), write=True)
+        step(at)
+
     g.if_(accumulate, start, clear)
-    g.loop(0, tiles, 1, step)
+    first = g.smin(tiles, rows * TILE_LINES // _PREFETCHED)
+    g.loop(0, first, 1, prefetching_step)
+    g.loop(first, tiles, 1, step)
     for at, tile in accumulators.items():
         _on_tile(g, "tilestored64", tile, outs[at], stride)
     g.ret()
