@@ -125,11 +125,9 @@ def call_tile_kernel(
 
 
 def _write_kernel(g: FunctionText, shape: TileShape, rows: int, columns: int) -> None:
-    lhs, row, along, below, rhs, tiles, out, stride, accumulate = g.arguments
+    _, _, _, _, _, tiles, out, stride, accumulate = g.arguments
     # Numbers of tiles: accumulators first, then those of A and of B.
     accumulators = {(i, j): ACROSS * i + j for i in range(rows) for j in range(columns)}
-    lefts = [ACROSS * ACROSS + i for i in range(rows)]
-    rights = [ACROSS * ACROSS + ACROSS + j for j in range(columns)]
     outs = {
         (i, j): g.gep(g.gep(out, g.mul(stride, i * TILE_LINES), "i8"), j * TILE_LINES * 4, "i8")
         for i, j in accumulators
@@ -143,30 +141,40 @@ def _write_kernel(g: FunctionText, shape: TileShape, rows: int, columns: int) ->
         for tile in accumulators.values():
             g.call("llvm.x86.tilezero", [_number(tile)])
 
-    def step(at: Value) -> None:
-        for number, tile in enumerate(lefts):
-            _on_tile(g, "tileloadd64", tile, g.gep(lhs, g.add(g.mul(at, along), g.mul(below, number)), "i8"), row)
-        for number, tile in enumerate(rights):
-            offset = g.add(g.mul(at, TILE), g.mul(g.mul(tiles, TILE), number))
-            _on_tile(g, "tileloadd64", tile, g.gep(rhs, offset, "i8"), g.const_i(TILE_BYTES))
-        for (i, j), tile in accumulators.items():
-            g.call(f"llvm.x86.{shape.multiply}", [_number(tile), _number(lefts[i]), _number(rights[j])])
-
-    def prefetching_step(at: Value) -> None:
-        # Lines of the result are asked for a few at a time while tiles multiply: they are then there to be written.
-        for number in range(_PREFETCHED):
-            line = g.gep(out, g.mul(g.add(g.mul(at, _PREFETCHED), number), stride), "i8")
-            for j in range(columns):
-                g.prefetch(g.gep(line, j * TILE_BYTES, "i8"), write=True)
-        step(at)
+    def step_and_prefetch(at: Value) -> None:
+        _prefetch_rows(g, out, stride, at, columns)
+        _multiply_tiles(g, shape, accumulators, at)
 
     g.if_(accumulate, start, clear)
     first = g.smin(tiles, rows * TILE_LINES // _PREFETCHED)
-    g.loop(0, first, 1, prefetching_step)
-    g.loop(first, tiles, 1, step)
+    g.loop(0, first, 1, step_and_prefetch)
+    g.loop(first, tiles, 1, lambda at: _multiply_tiles(g, shape, accumulators, at))
     for at, tile in accumulators.items():
         _on_tile(g, "tilestored64", tile, outs[at], stride)
     g.ret()
+
+
+def _multiply_tiles(g: FunctionText, shape: TileShape, accumulators: dict[tuple[int, int], int], at: Value) -> None:
+    """Load the tiles of A and B that are number `at` along K, and multiply each by each."""
+    lhs, row, along, below, rhs, tiles, *_ = g.arguments
+    rows, columns = (max(numbers) + 1 for numbers in zip(*accumulators, strict=True))
+    lefts = [ACROSS * ACROSS + i for i in range(rows)]
+    rights = [ACROSS * ACROSS + ACROSS + j for j in range(columns)]
+    for number, tile in enumerate(lefts):
+        _on_tile(g, "tileloadd64", tile, g.gep(lhs, g.add(g.mul(at, along), g.mul(below, number)), "i8"), row)
+    for number, tile in enumerate(rights):
+        offset = g.add(g.mul(at, TILE), g.mul(g.mul(tiles, TILE), number))
+        _on_tile(g, "tileloadd64", tile, g.gep(rhs, offset, "i8"), g.const_i(TILE_BYTES))
+    for (i, j), tile in accumulators.items():
+        g.call(f"llvm.x86.{shape.multiply}", [_number(tile), _number(lefts[i]), _number(rights[j])])
+
+
+def _prefetch_rows(g: FunctionText, out: Value, stride: Value, at: Value, columns: int) -> None:
+    """Ask for a few rows of the result while tiles multiply: they are then there to be written."""
+    for number in range(_PREFETCHED):
+        line = g.gep(out, g.mul(g.add(g.mul(at, _PREFETCHED), number), stride), "i8")
+        for j in range(columns):
+            g.prefetch(g.gep(line, j * TILE_BYTES, "i8"), write=True)
 
 
 def _on_tile(g: FunctionText, name: str, tile: int, address: Value, stride: Value) -> None:
