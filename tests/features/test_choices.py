@@ -150,7 +150,7 @@ CASES: dict[str, Case] = {
     "select.stretches": Case(largest, (full(8, 5000),), 4),
     "topk.algorithm": Case(largest, (full(8, 5000),), "sort"),
     "matrix.instruction": Case(product, WIDE, "mma.sync", "target", "cuda"),
-    "matrix.multicast": Case(transposed, many(ml_dtypes.bfloat16), "never", "target", "cuda"),
+    "matrix.multicast": Case(transposed, many(ml_dtypes.bfloat16), "always", "target", "cuda"),
     "matrix.roles": Case(transposed, many(ml_dtypes.bfloat16), "uniform", "target", "cuda"),
     "matrix.lag": Case(transposed, many(ml_dtypes.float8_e4m3fn), 1, "target", "cuda"),
     "matrix.epilogue": Case(transposed, many(ml_dtypes.bfloat16), "after", "target", "cuda"),

@@ -15,10 +15,9 @@ from functools import cache
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.nvptx.block_model import SECTOR
 from tessera.backends.nvptx.host_descriptors import BYTES, DescriptorCache
 from tessera.backends.nvptx.host_graphs import write_call, write_launch
-from tessera.backends.nvptx.row_copies import NAME, CopyParameters
+from tessera.backends.nvptx.row_copies import NAME, PITCH, CopyParameters, pitch_of
 from tessera.backends.nvptx.text import (
     NO_BLOCK,
     CallTable,
@@ -359,12 +358,12 @@ class _Entry(HostProgram):
         if map_.is_output:
             f.if_(is_whole, lambda: self._encode(map_, target, buffer, extents, width, kernel))
             return used
-        # What is copied anyway begins with whole sectors: rows within them take twice as long to read.
-        pitch, height = f.select(is_whole, width, f.round_up(width, SECTOR)), self.dim(rows)
+        # What is copied anyway begins with whole lines: those within them are read in two parts.
+        pitch, height = f.select(is_whole, width, pitch_of(f, width)), self.dim(rows)
         copied = f.gep(f.gep(self.workspace, self.own, "i8"), self.dim(used), "i8")
         f.if_(is_whole, lambda: None, lambda: self._copy_rows(copied, pitch, buffer, width, height))
         self._encode(map_, target, f.select(is_whole, buffer, copied), extents, pitch, kernel)
-        used = used + (rows * (row.ceildiv(SECTOR) * SECTOR)).ceildiv(_LINE) * _LINE
+        used = used + (rows * (row.ceildiv(PITCH) * PITCH)).ceildiv(_LINE) * _LINE
         self.scratches.append(("1", 1, 1, str(used)))
         return used
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tessera.backends.nvptx.block_times import SECTOR
 from tessera.backends.nvptx.mma import assembly as asm
 from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.text import DeviceModule, KernelCode, special
 from tessera.ir.target.limits import is_multiple
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.instructions import Value, constant_of
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -30,6 +31,9 @@ _THREADS, _EACH = 256, 4
 """Threads of a block, and how often each of them writes: as many loads are under way."""
 BLOCK = VECTOR * _THREADS * _EACH
 """Bytes of the target that a block writes."""
+PITCH, _LONG = 128, 256
+"""Bytes at multiples of which copied rows begin, if they are as long as that: a line of L2, so that no line of a box is
+in two of them. Shorter rows begin with whole sectors, and take less memory."""
 ACCESSES: dict[str, Any] = {"symbols": list(SYMBOLS), "buffers": [["r", "height*width"], ["w", "height*pitch"]]}
 """What a launch touches, as `accesses_of` says it of other kernels."""
 
@@ -38,6 +42,14 @@ def is_needed(codes: Iterable[KernelCode]) -> bool:
     """Whether kernels read rows through TMA that may begin anywhere."""
     rows = [map_.dims[0] * map_.bytes for code in codes for map_ in code.maps if not map_.is_output]
     return not all(is_multiple(row, VECTOR) for row in rows)
+
+
+def pitch_of(f: FunctionText, width: Value) -> Value:
+    """Bytes from one copied row of so many to the next."""
+    known, (lines, sectors) = constant_of(width), (f.round_up(width, unit) for unit in (PITCH, SECTOR))
+    if known is not None:
+        return lines if known >= _LONG else sectors
+    return f.select(f.icmp("uge", width, _LONG), lines, sectors)
 
 
 def row_copies(machine: Machine) -> KernelCode:

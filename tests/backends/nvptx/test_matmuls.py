@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.block_model import RATES, WGMMA_BLOCKS, Rows, block_time, contraction_block
+from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, contraction_block
+from tessera.backends.nvptx.block_times import RATES, Rows, block_time
 from tessera.backends.nvptx.hopper.fragments import FRAGMENT, Layout, Registers
 from tessera.backends.nvptx.hopper.programs import cut_columns, move_up
 from tessera.backends.nvptx.mma.programs import MULTICAST

@@ -131,16 +131,18 @@ def test_descriptors_of_known_sizes_are_those_of_symbolic_ones() -> None:
     assert asked.given == [0x10000, 0x10000, 0x50000]
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(77, 100, 33), (129, 257, 75)])
+@pytest.mark.parametrize(("m", "n", "k"), [(77, 100, 33), (129, 257, 75), (33, 41, 301)])
 def test_other_rows_are_copied_first_in_parallel(m: int, n: int, k: int) -> None:
-    """Both operands go to rows of the next 32 bytes; the result has no map, and is stored by threads.
+    """Both operands go to rows of the next 32 bytes, long ones of the next 128, for which there is memory either way.
 
-    They are behind what the program itself has of the workspace: sums in f32 of the one segment that K is.
+    The result has no map, and is stored by threads. They are behind what the program itself has of the workspace: sums
+    in f32 of the one segment that K is.
     """
     asked = run(m, n, k)
-    width, wide = 2 * k, -(-2 * k // 32) * 32
+    width, unit = 2 * k, 128 if 2 * k >= 256 else 32
+    wide, most = (-(-width // each) * each for each in (unit, 128))
     first = 0x40000 + -(-4 * m * n // 256) * 256
-    second = first + -(-m * wide // 256) * 256
+    second = first + -(-m * most // 256) * 256
     assert asked.copied == [(0x10000, first, width, wide, m), (0x20000, second, width, wide, n)]
     assert asked.encode == [(first, [k, m], wide), (second, [k, n], wide)]
     assert [handle for handle, _ in asked.launch] == [MATRIX]

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.row_copies import ACCESSES, BLOCK, NAME, SYMBOLS, VECTOR, row_copies
+from tessera.backends.nvptx.block_times import SECTOR
+from tessera.backends.nvptx.row_copies import ACCESSES, BLOCK, NAME, PITCH, SYMBOLS, VECTOR, pitch_of, row_copies
 from tessera.backends.nvptx.tensor_cores import GPUS
+from tessera.backends.nvptx.text import DeviceModule
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
+from tessera.ir.target.llvm.instructions import constant_of
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.runtime.devices.cuda.race_check import watched_kernels
@@ -65,6 +68,15 @@ def test_programs_have_it_whose_operands_have_such_rows() -> None:
     assert NAME not in names_of((640, 336), (512, 336))
     # Rows of results leave by themselves.
     assert NAME not in names_of((640, 336), (509, 336))
+
+
+def test_copied_rows_begin_with_lines_of_memory() -> None:
+    """Long ones: of short rows whole sectors are enough."""
+    module = DeviceModule(GPUS["sm_90a"])
+    f = module.kernel("k", [("i64", "width")], 32)
+    for width in (2, 30, 34, 254, 256, 8194, 16400):
+        unit = PITCH if width >= 256 else SECTOR
+        assert constant_of(pitch_of(f, f.const_i(width))) == -(-width // unit) * unit
 
 
 def test_whoever_watches_streams_knows_what_it_touches() -> None:

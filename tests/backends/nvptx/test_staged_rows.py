@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, Rows, block_time, contraction_block
+from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, contraction_block
+from tessera.backends.nvptx.block_times import Rows, block_time
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler

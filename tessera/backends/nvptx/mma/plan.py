@@ -32,10 +32,13 @@ _ELEMENTS = (
     *("ttile.clip", "ttile.broadcast", "ttile.reduce", "ttile.load", "ttile.store", "ttile.transpose"),
 )
 _OTHERS = ("ttile.program_id", "ttile.index", "ttile.for", "ttile.yield", "ttile.return", "ttile.dot")
-_MOST_ACCUMULATORS = 128
-"""Accumulators of a thread that leave registers for addresses and what an epilogue needs."""
-_MOST_PROMOTED = 208
-"""The same where some of them are only on their way to others; three warpgroups have no more than the above."""
+_MOST_ACCUMULATORS, _MOST_OF_THREE = 192, 100
+"""Accumulators of a thread that leave registers for addresses and a store, and those of three warpgroups, of whose
+registers ptxas has 128 for an instruction. What is computed of so many spills: blocks are then chosen smaller."""
+_MOST_PROMOTED, _MOST_PROMOTED_OF_THREE = 208, 128
+"""The same where some of them are only on their way to others."""
+_THREE = 3
+"""The most warpgroups of a CTA that multiply."""
 _MOST_HELD = 224
 """Registers of a thread of several warpgroups for accumulators of all dots and A operands together: ptxas refuses
 more, and would run one dot after the other."""
@@ -229,16 +232,16 @@ def _plan_dot(
 ) -> MmaDot:
     M, N = sizes_of(op.results[0])
     K = sizes_of(op.operands[0])[1]
-    if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_ACCUMULATORS:
-        raise UnfitError(
-            f"a dot of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_ACCUMULATORS // blocks} columns"
-        )
+    most = _MOST_OF_THREE if rows == _THREE * WGMMA_ROWS else _MOST_ACCUMULATORS
+    if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > most:
+        widest = min(256, 2 * most // blocks)
+        raise UnfitError(f"a dot of {M} x {N} is not one of {rows} rows and 8 to {widest} columns")
     rhs = _plan_operand(op.operands[1], 0, passed, units, True)
     lhs = _plan_operand(op.operands[0], 1, passed, units, False, rhs.dtype)
     found, acc = forms.get(lhs.dtype), shaped_type(op.results[0])
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
-    most = _MOST_PROMOTED if rows != 192 else _MOST_ACCUMULATORS
+    most = _MOST_PROMOTED_OF_THREE if rows == _THREE * WGMMA_ROWS else _MOST_PROMOTED
     parts = (N // written[1] if written else _parts_of(N, blocks, most)) if is_promoted else 1
     if is_promoted and (N % (8 * parts) or N // 2 * blocks + N // parts // 2 > most):
         raise UnfitError(f"accumulators of {lhs.dtype} are kept beside partial ones, too many of {M} x {N}")

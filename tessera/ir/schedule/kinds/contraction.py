@@ -30,7 +30,7 @@ from tessera.ir.schedule.emit.evaluate import (
 from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import check_epilogue
-from tessera.ir.tile.facets import Contraction, ContractionMaps, View
+from tessera.ir.tile.facets import Contraction, ContractionMaps, Pointwise, View
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, f32, f64, i32, i64
@@ -89,21 +89,25 @@ def layout_of(
 ) -> dict[str, Any]:
     """What a choice of blocks depends on: the dtype of the operands, and whether they are contiguous in K.
 
+    `lhs_row` and `rhs_row` are elements of a row of each in memory, which may have more of K than is contracted.
     `mode` is `tf32` where they were rounded to that; `is_windowed` says that one operand is read through windows. Who
     asks about many contractions of one tape gives the `makers` of its values.
     """
     asked, makers = record.policy or policy, producers(body) if makers is None else makers
+    lhs, rhs = (_row_of(body, makers, *pair) for pair in zip(record.operands, (maps.lhs, maps.rhs), strict=True))
     return {
         "dtype": body.types[record.operands[0]].dtype,
         "mode": "tf32" if asked.compute is tf32 else "",
-        "is_lhs_m_major": _is_strided_in_k(body, makers, record.operands[0], maps.lhs),
-        "is_rhs_n_major": _is_strided_in_k(body, makers, record.operands[1], maps.rhs),
+        "is_lhs_m_major": lhs[0],
+        "is_rhs_n_major": rhs[0],
+        "lhs_row": lhs[1],
+        "rhs_row": rhs[1],
         "is_windowed": bool(maps.windows),
     }
 
 
-def _is_strided_in_k(body: Tape, makers: Mapping[int, Record], value: int, map: IndexMap) -> bool:
-    """Whether an operand is contiguous in M or N, and so strided in K."""
+def _row_of(body: Tape, makers: Mapping[int, Record], value: int, map: IndexMap) -> tuple[bool, Dim | None]:
+    """Whether an operand is contiguous in M or N, and so strided in K; elements of a row of it in memory."""
     at = tuple(map)
     while (maker := makers.get(value)) is not None:
         if isinstance(spec_of(maker).lower, View):
@@ -112,7 +116,8 @@ def _is_strided_in_k(body: Tape, makers: Mapping[int, Record], value: int, map: 
             (value,) = maker.operands
         else:
             break
-    return bool(at) and not any(name.startswith("k") for name in at[-1].symbols)
+    shape = body.types[value].shape
+    return bool(at) and not any(name.startswith("k") for name in at[-1].symbols), shape[-1] if shape else None
 
 
 class ContractionKernel:
@@ -331,11 +336,14 @@ class ContractionKind(KernelKind):
         return (("contraction.block", blocks_of(machine)), *stages)
 
     def context(self, body: Tape, policy: Policy) -> dict[str, Any]:
-        """The extents, what the operands are, how many other ops there are, and whether the result has both axes."""
+        """The extents, what operands and result are, how many other ops there are, and how many are computed of it."""
         record, maps = contraction_in(body)
         extents = {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k), "batch": product(maps.batch)}
         parts = segment_maps(body, record)
+        after = body.records[body.records.index(record) + 1 :]
         more = {"others": len(body.records) - 1, "is_matrix": bool(maps.m and maps.n)}
+        more |= {"followers": sum(isinstance(spec_of(one).lower, Pointwise) for one in after)}
+        more |= {"stored_bytes": body.types[record.results[0]].dtype.bytes}
         more |= {} if parts is None else {"segments": parts.batch[0].value}
         return {**extents, **layout_of(body, record, maps, policy), **more}
 
