@@ -51,7 +51,15 @@ def test_rows_runs_and_symbolic_sizes_have_one_set_of_bits(shape: tuple[int, int
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n"), [(16896, 4096, 128), (16800, 3100, 120), (8448, 4100, 250), (8448, 4096, 512)]
+    ("m", "k", "n"),
+    [
+        (16896, 4096, 128),
+        (16800, 3100, 120),
+        (8448, 4100, 250),
+        (8448, 4096, 512),
+        (16500, 7000, 24),
+        (16890, 9000, 40),
+    ],
 )
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16], ids=["bf16", "f16"])
 def test_segments_that_one_kernel_joins_have_the_bits_of_partial_results(m: int, k: int, n: int, dtype: Any) -> None:

@@ -15,6 +15,7 @@ from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.ops.segments import segment_length
+from tessera.ir.graph.passes import split_contractions
 from tessera.ir.graph.passes.split_contractions import is_joined
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
@@ -40,9 +41,13 @@ DECISIONS = {
     "four": ((20763, 256, 4864), True),
     "two": ((16384, 512, 4096), True),
     "few rows": ((512, 256, 4864), False),
-    "a wave and a bit": ((17000, 128, 4096), False),
+    "a wave and a bit": ((8600, 256, 4096), False),
     "many segments": ((29456, 128, 9952), False),
     "long segments, some idle": ((6000, 384, 32768), False),
+    "many segments of few columns": ((15504, 24, 65536), True),
+    "few rows of few columns": ((3016, 40, 5224), False),
+    "a wave and a bit of few columns": ((17200, 24, 65536), False),
+    "many segments, results that do not fill it": ((6000, 256, 8192), False),
 }
 
 
@@ -60,8 +65,9 @@ def test_f32_has_partial_results() -> None:
 
 
 @pytest.mark.parametrize("k", [2048, 3100, 4096])
-def test_bits_are_those_of_the_recipe(k: int) -> None:
+def test_bits_are_those_of_the_recipe(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two, three and four segments, the last of which may be shorter; interpreted, with what follows."""
+    monkeypatch.setattr(split_contractions, "_LAUNCH_CYCLES", 10**9)
     rng = np.random.default_rng(k)
     a, b = (rng.standard_normal(shape).astype(BF16) for shape in ((128, k), (k, 120)))
     length = segment_length(Dim.of(k), Dim.of(120))
@@ -81,7 +87,26 @@ def _layer(a: Any, b: Any) -> Any:
     return ts.ops.relu(ts.ops.matmul(a, b))
 
 
-@pytest.mark.parametrize("sizes", [(20763, 256, 4864), (16384, 512, 4096)])
+def test_bits_of_many_segments_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven segments of few columns, in blocks of rows that are not all there, whether it is worth it or not."""
+    monkeypatch.setattr(split_contractions, "_LAUNCH_CYCLES", 10**9)
+    k = 7 * 1024 + 300
+    rng = np.random.default_rng(7)
+    a, b = (rng.standard_normal(shape).astype(BF16) for shape in ((150, k), (k, 24)))
+    length = segment_length(Dim.of(k), Dim.of(24))
+    assert length is not None
+    module = from_tape(ts.jit(nn).trace(a, b).tape)
+    for one in graph.pipeline(joining=1):
+        one.run(module)
+    module = run_schedule(module, machine=GPUS["sm_90a"])
+    assert str(module).count("ttile.kernel") == 1
+    (found,) = run_program(module, a, b)
+    assert found.tobytes() == matmul_reference(a, b, segment=length.value).astype(BF16).tobytes()
+
+
+@pytest.mark.parametrize(
+    "sizes", [(20763, 256, 4864), (16384, 512, 4096), (15504, 24, 65536), (32768, 128, 8192), (4096, 984, 8192)]
+)
 def test_registers_hold_what_waits_for_its_neighbour(sizes: tuple[int, int, int]) -> None:
     m, n, k = sizes
     (kernel,) = kernels_of(nn, [(m, k), (k, n)])

@@ -38,9 +38,9 @@ class SplitContractions(Pass):
     pairs, and a cast to bf16; what follows is computed with them. An epilogue that was promised one kernel with the
     contraction is promised one with the join, which needs no promise.
 
-    A machine that computes so many `blocks` of 128 x 128 at a time, and has registers for a few more of them, joins few
-    segments where it computes them: what is left as it is has results enough to fill it, and partial results would be
-    more to write and read than there is to compute.
+    A machine that computes so many `blocks` of 128 x 128 at a time, and has registers for a few more of them, joins
+    segments where it computes them, if that takes less time: what is left as it is has results enough to fill it, and
+    partial results would be more to write and read than joining them between dots costs.
     """
 
     blocks: int = 0
@@ -53,37 +53,68 @@ class SplitContractions(Pass):
         return (_split,) if is_whole and not is_joined(op, self.blocks) else ()
 
 
-_MOST_JOINED = 4
-"""Segments whose partial results registers hold beside a block: two, and the one at hand."""
-_BLOCK = 128
-_WORTH = 500
-"""Elements of K in a segment that take as long to multiply as joining it in registers saves: partial results are
-neither written nor read, but dots stop where a segment ends (20763 x 256 x 4864, 16384 x 256 x 4096 on an H200)."""
-_SLOWER = 1.08
-"""How much longer a block of that size takes than the best, for as many elements."""
+_BLOCK, _HELD = 128, 384
+"""Rows of a block whose segments are joined, and columns of all that it holds in registers: its accumulators, and a
+partial result for each level of the tree."""
+_STEP, _STEP_CYCLES = 64, {192: 800, 128: 540, 96: 550, 64: 490, 48: 400, 32: 300, 16: 300}
+"""Elements of K in a step, and cycles of a step of a block by its columns."""
+_DRAIN_CYCLES, _LEVEL_CYCLES = 400, 3
+"""Cycles in which the dots of a program stop where a segment ends, and more for each column and level of the tree
+(16384 x 256 x 4096 on an H200)."""
+_MULTIPLY_ADDS, _RATE = 2048, 0.97
+"""Multiply-adds of a multiprocessor in a cycle, and the part of them that blocks reach which join nothing."""
+_MEMORY, _CACHED = 2750, 32 << 20
+"""Bytes that memory hands out in a cycle, or takes; bytes of partial results that are still in L2 when they are read,
+which is about twice as fast."""
+_LAUNCH_CYCLES = 4000
+"""Cycles from the end of a kernel to what the next one has done first: that which joins partial results."""
 
 
 def is_joined(op: SpecOp, blocks: int) -> bool:
     """Whether a contraction is one kernel that joins its segments, on a machine of so many blocks at a time."""
-    count = _count_segments(op).value or 0
-    return 1 < count <= _MOST_JOINED and _fills(op, blocks)
+    count, sizes = _count_segments(op).value or 0, _joinable_sizes(op) if blocks else None
+    if count < 2 or sizes is None:
+        return False
+    return _joined_cycles(sizes, count, blocks) < _split_cycles(sizes, count, blocks)
 
 
-def _fills(op: SpecOp, blocks: int) -> bool:
-    """Whether blocks of the result keep a machine busy, and joining them in registers saves more than it costs."""
+def _joinable_sizes(op: SpecOp) -> tuple[int, int, int, int] | None:
+    """Batch, rows, columns and K of a contraction whose kernel can join segments; None where it has partial results."""
     lower, types = op.spec.lower, [tensor_value(value) for value in op.operands]
-    length: int | None = op.value("segment").value
     assert isinstance(lower, Contraction)
-    if not blocks or not length or any(type.dtype not in (bf16, f16) for type in types):
-        return False
+    if any(type.dtype not in (bf16, f16) for type in types) or op.value("segment").value is None:
+        return None
     maps = lower.maps(types, op.values())
-    batch, m, n = (product(part).value for part in (maps.batch, maps.m, maps.n))
-    if maps.windows or op.value("accumulate") is not f32 or batch is None or m is None or n is None:
-        return False
-    programs = batch * -(-m // _BLOCK) * -(-n // _BLOCK)
-    # A last wave that is partly idle, and a block that is not the best, against partial results.
-    waste = _SLOWER * -(-programs // blocks) * blocks * _BLOCK * _BLOCK / max(1, batch * m * n)
-    return programs >= blocks and waste - 1 < _WORTH / length
+    batch, m, n, k = (product(part).value for part in (maps.batch, maps.m, maps.n, maps.k))
+    if maps.windows or op.value("accumulate") is not f32 or not batch or not m or not n or not k:
+        return None
+    return batch, m, n, k
+
+
+def _joined_cycles(sizes: tuple[int, int, int, int], count: int, blocks: int) -> float:
+    """Cycles of programs that have all of K, in blocks of as many columns as take the fewest."""
+    widest = _HELD // (1 + (count - 1).bit_length())
+    widths = [width for width in _STEP_CYCLES if width <= widest]
+    return min((_time_joined(sizes, count, blocks, width) for width in widths), default=float("inf"))
+
+
+def _time_joined(sizes: tuple[int, int, int, int], count: int, blocks: int, width: int) -> float:
+    """Cycles of waves of programs, each no faster than memory hands out the A operand."""
+    (batch, m, _, k), across = sizes, -(-sizes[2] // width)
+    joins = count * (_DRAIN_CYCLES + _LEVEL_CYCLES * (count - 1).bit_length() * width)
+    computed = -(-k // _STEP) * _STEP_CYCLES[width] + joins
+    waves, last = divmod(batch * -(-m // _BLOCK) * across, blocks)
+    read = 2 * k * _BLOCK / (across * _MEMORY)
+    return sum(many * max(computed, few * read) for many, few in ((waves, blocks), (1, last)) if few)
+
+
+def _split_cycles(sizes: tuple[int, int, int, int], count: int, blocks: int) -> float:
+    """Cycles of partial results, which fill the machine, and of writing, reading and joining them."""
+    batch, m, n, k = sizes
+    computed = batch * m * n * k / (blocks * _MULTIPLY_ADDS * _RATE)
+    parts = 4 * count * batch * m * n
+    moved = 2 * parts if parts > _CACHED else parts
+    return max(computed, 2 * batch * k * (m + n) / _MEMORY) + moved / _MEMORY + _LAUNCH_CYCLES
 
 
 def _split(op: SpecOp, rewriter: Rewriter) -> bool:
