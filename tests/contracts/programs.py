@@ -116,6 +116,10 @@ def _widened(x: Any, w: Any) -> Any:
     return ts.ops.exp(x.cast(ts.f32)).cast(ts.bf16) @ w.cast(ts.bf16).T
 
 
+def _grouped(x: Any, w: Any) -> Any:
+    return ts.ops.ragged_dot(x, w, ts.ops.arange(3) * 100)
+
+
 def _causal(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v, causal=True)
 
@@ -137,6 +141,7 @@ PROGRAMS: dict[str, Program] = {
     "large_product": Program(_product, ((8192, 4096), (8192, 4096)), BF16, ("cuda",)),
     "eighths": Program(_product, ((8192, 4096), (8192, 4096)), ml_dtypes.float8_e4m3fn, ("cuda",)),
     "widened": Program(_widened, ((8, 256), (64, 256)), np.int8, ("cuda",)),
+    "grouped": Program(_grouped, ((300, 64), (3, 64, 128)), BF16, ("cuda",)),
     "layer": Program(_layer, ((256, 192), (192, 512), (512,)), BF16),
     "causal": Program(_causal, ((1, 1, 256, 128), (1, 1, 256, 128), (1, 1, 256, 128)), BF16),
 }

@@ -48,6 +48,19 @@ def test_dequantized_weights_have_the_bits_of_those_in_memory(m: int, dtype: Any
     assert across.tobytes() == np.ascontiguousarray(apart[:, :992]).tobytes()
 
 
+@pytest.mark.parametrize("sizes", [[0, 0, 4000, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1300, 0, 77, 2600]], ids=str)
+def test_blocks_of_groups_have_the_bits_of_their_own_matmul(sizes: list[int]) -> None:
+    """Of more blocks than there are multiprocessors, most of which are passed over where groups are short."""
+    x, w = random(4000, 512), random(4, 512, 4096)
+    found, start = on_gpu(ts.ops.ragged_dot, x, w, np.array(sizes)), 0
+    for matrix, size in zip(w, sizes, strict=True):
+        if size:
+            own = on_gpu(lambda x, y: x @ y, np.ascontiguousarray(x[start : start + size]), matrix)
+            assert found[start : start + size].tobytes() == own.tobytes()
+        start += size
+    assert not found[start:].astype(np.float32).any()
+
+
 @pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float32)])
 def test_groups_are_multiplied_by_their_matrices_alone(dtype: Any) -> None:
     x, w = random(700, 128, dtype=dtype), random(5, 128, 200, dtype=dtype)

@@ -351,6 +351,11 @@ class _Role(Tiles):
             name = op.name.removeprefix("ttarget.")
             if name == "yield":
                 return self.of(op.operands)
+            if name == "skip":
+                low, high = self.of(op.operands)
+                if low >= high:
+                    return self.of(block.args[len(self.place) :])  # the program's cursors, as they were
+                continue
             if name in ("tiles", "steps", "when", "elect", "epilogue", "acquire", "await", "pingpong", "lag"):
                 yield from getattr(self, f"_{name}")(op)
             else:

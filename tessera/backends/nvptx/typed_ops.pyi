@@ -167,6 +167,10 @@ class SharedTileOp(SpecOp):
     stages: int
     swizzle: int
 
+class SkipOp(SpecOp):
+    low: SSAValue
+    high: SSAValue
+
 class StageAfterOp(SpecOp):
     cursor: SSAValue
     by: int

@@ -107,6 +107,7 @@ ORDER = (
     Attribute("group", "int", 1, "indices of the last axis but one whose programs run together"),
     Attribute("descending", "bool", False, "whether programs further along the last axis come first"),
     Attribute("multicast", "bool", False, "whether two CTAs copy the B operand of a dot for each other"),
+    Attribute("skips", "bool", False, "whether programs that would store nothing are passed over"),
     Attribute("roles", "str", "", "producer: one warp copies for the others; uniform: all copy"),
     Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
     Attribute("warps_n", "int", 0, "single warps of a group that stand side by side; 0 where nobody has chosen"),
@@ -158,6 +159,8 @@ def check_order(op: SpecOp) -> None:
         op.fail("`lag` is said together with the `epilogue`, and none is said", "say the `epilogue` too")
     if op.value("multicast") and (op.value("scheduler") != PERSISTENT or op.value("group") % 2):
         op.fail("the programs of a pair are neighbours in time: `scheduler` is persistent, and `group` even")
+    if op.value("skips") and (op.value("scheduler") != PERSISTENT or op.value("multicast")):
+        op.fail("`skips` is of programs that each CTA takes in order: `scheduler` is persistent, without multicast")
     if op.value("warps_n") < 0:
         op.fail(f"`warps_n` counts warps, got {op.value('warps_n')}")
     _check_registers(op)

@@ -106,6 +106,7 @@ class KernelOp(SpecOp):
     group: int
     descending: bool
     multicast: bool
+    skips: bool
     roles: str
     registers: tuple[int, ...]
     warps_n: int

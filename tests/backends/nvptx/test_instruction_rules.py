@@ -335,7 +335,11 @@ BAD: list[tuple[str, dict[str | int, Any], str]] = [
     ("store_tile", {2: shared(64, 64, swizzle=64)}, "rows leave in lines of 128 bytes"),
     ("store_tile", {1: descriptor(OUT, (64, 32), swizzle=64)}, "rows leave in lines of 128 bytes"),
     ("store_tile", {1: descriptor(OTHER, (64, 64))}, "its TMA descriptor is of another"),
-    ("store_tile", {1: descriptor(OUT, (64, 64), cut=0)}, "its TMA descriptor asks for one"),
+    (
+        "store_tile",
+        {1: descriptor(OUT, (64, 64), cut=0)},
+        "ends where its buffer does, and its TMA descriptor along dim 0",
+    ),
     (
         "store_tile",
         {

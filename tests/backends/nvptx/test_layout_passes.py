@@ -207,5 +207,5 @@ def test_a_map_of_what_is_stored_has_no_end(name: str) -> None:
     (map,) = {op.operands[1].owner for op in kernel.walk() if op.name == "ttarget.store_tile"}
     assert isinstance(map, SpecOp)
     map.set_value("cut", 0)
-    with pytest.raises(OpError, match="gives no index where rows end"):
+    with pytest.raises(OpError, match="ends where its buffer does, and its TMA descriptor"):
         verify(kernel)

@@ -86,7 +86,8 @@ def matrix_kernel(name: str) -> SpecOp:
 def kernels() -> dict[str, SpecOp]:
     """Lowered kernels that together have the instructions, of tensor cores and of threads."""
     found = {name: matrix_kernel(name) for name in MATRIX}
-    found["widened"] = next(one for one in programs.lowered("widened", "cuda").targets if "matrix" in one.name)
+    for name in ("widened", "grouped"):
+        found[name] = next(one for one in programs.lowered(name, "cuda").targets if "matrix" in one.name)
     for name in PROGRAMS:
         for number, target in enumerate(lowered(name).targets):
             copy = target.clone()

@@ -1026,3 +1026,78 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
   })
   ttarget.return
 }
+// -----
+// CHECK-LABEL: ttarget.matrix_kernel @ragged_blocks_c214954b5d__matrix(
+// CHECK: ttarget.skip
+ttarget.matrix_kernel @ragged_blocks_c214954b5d__matrix(%0: !ttile.buffer<[300, 64], bf16>, %1: !ttile.buffer<[3, 64, 128], bf16>, %2: !ttile.buffer<[6], i64>, %3: !ttile.buffer<[6], i64>, %4: !ttile.buffer<[6], i64>, %5: !ttile.buffer<[300, 128], bf16>) attributes {symbols = [], grid = [6, 1], writes = [5], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
+  %6 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %7 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[64, 128], bf16>
+  %8 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %9 = ttarget.ring %6, %7 {offset = 229376, stages = 6} : (!ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[64, 128], bf16>) -> !ttarget.ring
+  %10 = ttarget.tensor_map %0 {box = [128, 64]} : (!ttile.buffer<[300, 64], bf16>) -> !ttarget.tensor_map
+  %11 = ttarget.tensor_map %1 {box = [1, 64, 64]} : (!ttile.buffer<[3, 64, 128], bf16>) -> !ttarget.tensor_map
+  %12 = ttarget.tensor_map %5 {box = [64, 64], cut = 0} : (!ttile.buffer<[300, 128], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %13 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %13 {grid = [6, 1], group = 10} ({
+    ^bb0(%14: !ttile.index, %15: !ttile.index, %16: !ttarget.cursor):
+      %17 = ttarget.fetch %3, %14 {coords = ["_p"], offset = _p} : (!ttile.buffer<[6], i64>, !ttile.index) -> !ttile.index
+      %18 = ttarget.fetch %4, %14 {coords = ["_p"], offset = _p} : (!ttile.buffer<[6], i64>, !ttile.index) -> !ttile.index
+      %19 = ttarget.index %18 {names = ["_end"], expr = min(300, _end)} : (!ttile.index) -> !ttile.index
+      ttarget.skip %17, %19 : (!ttile.index, !ttile.index) -> ()
+      %20 = ttarget.fetch %2, %14 {coords = ["_p"], offset = _p} : (!ttile.buffer<[6], i64>, !ttile.index) -> !ttile.index
+      %21 = ttarget.index %20 {names = ["_matrix"], expr = max(0, _matrix)} : (!ttile.index) -> !ttile.index
+      %22 = ttarget.index %15 {names = ["_j"], expr = 128*_j} : (!ttile.index) -> !ttile.index
+      %23 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %24 = ttarget.index {names = [], expr = 64} : () -> !ttile.index
+      %25 = ttarget.steps %23, %24, %16 {step = 64} ({
+      ^bb0(%26: !ttile.index, %27: !ttarget.cursor):
+        ttarget.acquire %9, %27 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %28 = ttarget.index %17 {names = ["_i"], expr = _i} : (!ttile.index) -> !ttile.index
+        %29 = ttarget.index %26 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %10, %9, %27, %6, %28, %29 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %30 = ttarget.index %21 {names = ["_g"], expr = _g} : (!ttile.index) -> !ttile.index
+        %31 = ttarget.index %26 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        %32 = ttarget.index %22 {names = ["_j"], expr = _j} : (!ttile.index) -> !ttile.index
+        ttarget.copy %11, %9, %27, %7, %30, %31, %32 {pieces = 2} : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[64, 128], bf16>, !ttile.index, !ttile.index, !ttile.index) -> ()
+        %33 = ttarget.advance %9, %27 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %33 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %25 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %34 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %34 {grid = [6, 1], group = 10} ({
+    ^bb0(%35: !ttile.index, %36: !ttile.index, %37: !ttarget.cursor):
+      %38 = ttarget.fetch %3, %35 {coords = ["_p"], offset = _p} : (!ttile.buffer<[6], i64>, !ttile.index) -> !ttile.index
+      %39 = ttarget.fetch %4, %35 {coords = ["_p"], offset = _p} : (!ttile.buffer<[6], i64>, !ttile.index) -> !ttile.index
+      %40 = ttarget.index %39 {names = ["_end"], expr = min(300, _end)} : (!ttile.index) -> !ttile.index
+      ttarget.skip %38, %40 : (!ttile.index, !ttile.index) -> ()
+      %41 = ttarget.fetch %2, %35 {coords = ["_p"], offset = _p} : (!ttile.buffer<[6], i64>, !ttile.index) -> !ttile.index
+      %42 = ttarget.index %41 {names = ["_matrix"], expr = max(0, _matrix)} : (!ttile.index) -> !ttile.index
+      %43 = ttarget.index %36 {names = ["_j"], expr = 128*_j} : (!ttile.index) -> !ttile.index
+      %44 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %45 = ttarget.index {names = [], expr = 64} : () -> !ttile.index
+      %46 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 128], f32>
+      %47 = ttarget.mma_open %46 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+      %48, %49, %50 = ttarget.steps %44, %45, %47, %37, %37 {step = 64, is_nonempty = true} ({
+      ^bb0(%51: !ttile.index, %52: !ttarget.pending<[128, 128], f32>, %53: !ttarget.cursor, %54: !ttarget.cursor):
+        ttarget.await %9, %53 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %55 = ttarget.mma_issue %52, %6, %7, %53, %53 {rhs_major = "mn"} : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[64, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        ttarget.mma_wait {left = 1}
+        ttarget.release %9, %54, %44, %51 : (!ttarget.ring, !ttarget.cursor, !ttile.index, !ttile.index) -> ()
+        %56 = ttarget.advance %9, %53 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %55, %56, %53 : (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
+      %57 = ttarget.mma_wait %48 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      ttarget.release %9, %50 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %58 = ttarget.cast %57 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      %59 = ttarget.clip %58, %41, %38, %43 {coords = ["_matrix", "_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = 128*min(1, _matrix + 1), identity = 0} : (!ttarget.fragment<[128, 128], bf16>, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %59, %12, %8, %5, %38, %39, %43 {coords = ["_i", "_end", "_j"], axes = ["_i", "_j"], map = [_i, _j], bounds = [min(300, _end), -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[300, 128], bf16>, !ttile.index, !ttile.index, !ttile.index) -> ()
+      ttarget.yield %49 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}

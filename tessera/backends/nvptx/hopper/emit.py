@@ -33,6 +33,7 @@ from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.mma import assembly as asm
 from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
+from tessera.backends.nvptx.ops.wgmma_kernel import skipping
 from tessera.backends.nvptx.tensor_cores import WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special
 from tessera.backends.nvptx.types import shaped_type, spec_ops, yielded_values
@@ -311,7 +312,7 @@ class MatrixEmitter:
             self.run_block(block)
             self.enter(op)
             if mailbox < 0:
-                following = op32(f, "add", carried[0], special(f, "nctaid.x"))
+                following = self.busy_from(op, op32(f, "add", carried[0], special(f, "nctaid.x")), total, counts)
             else:
                 if taken is not None:
                     early = taken
@@ -320,8 +321,32 @@ class MatrixEmitter:
                 following = box.following(carried[1], taken)
             return [following, op32(f, "add", carried[1], 1), *flat(self._of(yielded_values(block)))]
 
-        start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
+        start = [self.busy_from(op, special(f, "ctaid.x"), total, counts), number(0), *flat(cursors)]
         f.while_(start, lambda carried: f.icmp("slt", carried[0], total), body)
+
+    def emit_skip(self, op: ops.SkipOp) -> None:
+        """Nothing: a program that is passed over was not begun."""
+
+    def busy_from(self, op: SpecOp, position: Value, total: Value, counts: Sequence[Value]) -> Value:
+        """The CTA's first position from one on whose program is not passed over; `total` or more where there is none.
+
+        Threads read the same from memory, which the assembler does not know: dots are in no divergent path.
+        """
+        f, block, head = self.f, op.regions[0].block, skipping(op)
+        if not head:
+            return position
+
+        def is_idle(carried: list[Value]) -> Value:
+            is_there = f.icmp("slt", carried[0], total)
+            inside = f.select(is_there, carried[0], op32(f, "sub", total, 1))
+            ids = self.program_ids(op, inside, counts)
+            self.values.update(zip(block.args[: len(ids)], ids, strict=True))
+            self.run_ops(head)
+            low, high = self._of(head[-1].operands)
+            return f.op("and", is_there, f.icmp("sge", low, high))
+
+        (found,) = f.while_([position], is_idle, lambda given: [op32(f, "add", given[0], special(f, "nctaid.x"))])
+        return found if self.is_producer else asm.warp_uniform(f, found)
 
     def one_program(self, op: SpecOp) -> None:
         """The programs of a CTA that has no more than one."""
@@ -445,8 +470,7 @@ class MatrixEmitter:
         if cut < 0:
             return at
         *corner, end = at
-        row = f.add(corner[cut], f.sub(f.index(dim_value(f, buffer.shape[cut], self.setting.sizes)), end))
-        return [*corner[:cut], end, row, *corner[cut + 1 :]]
+        return clusters.from_cut(f, corner, cut, end, dim_value(f, buffer.shape[cut], self.setting.sizes))
 
     def _copy_half(self, op: SpecOp, tile: SharedTile, at: Cursor, barrier: Value, coords: Sequence[Value]) -> None:
         """This CTA's half of what both of a cluster read."""

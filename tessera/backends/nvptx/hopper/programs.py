@@ -256,7 +256,7 @@ def move_up(tile: Registers, columns: int) -> list[Value]:
 
 
 class OverlappedTiles:
-    """The tiles of a CTA, of which it has one at least."""
+    """The tiles of a CTA, of which it has one at least, unless it passes over some."""
 
     def __init__(
         self, emitter: MatrixEmitter, op: SpecOp, epilogue: SpecOp, total: Value, counts: Sequence[Value]
@@ -265,8 +265,17 @@ class OverlappedTiles:
         self.f = emitter.f
 
     def run(self) -> None:
+        """Write all of them; nothing where there is none."""
+        f, first = self.f, special(self.f, "ctaid.x")
+        position = self._busy_from(first)
+        is_any = Value("i1", "true") if position is first else f.icmp("slt", position, self.total)
+        f.if_(is_any, lambda: self._run_from(position))
+
+    def _busy_from(self, position: Value) -> Value:
+        return self.emitter.busy_from(self.op, position, self.total, self.counts)
+
+    def _run_from(self, position: Value) -> None:
         f, cursors = self.f, [self.emitter.values[value] for value in self.op.operands]
-        position = special(f, "ctaid.x")
         after, values = self._tile(position, cursors, None)
         like = [*after, *values]
 
@@ -275,9 +284,11 @@ class OverlappedTiles:
             given = unflat(like, carried[2:])
             deferred = self._defer(given[len(after) :], before)
             following, made = self._tile(here, given[: len(after)], deferred)
-            return [op32(f, "add", here, special(f, "nctaid.x")), here, *flat([*following, *made])]
+            later = self._busy_from(op32(f, "add", here, special(f, "nctaid.x")))
+            return [later, here, *flat([*following, *made])]
 
-        start = [op32(f, "add", position, special(f, "nctaid.x")), position, *flat(like)]
+        later = self._busy_from(op32(f, "add", position, special(f, "nctaid.x")))
+        start = [later, position, *flat(like)]
         last = f.while_(start, lambda carried: f.icmp("slt", carried[0], self.total), body)
 
         def write(piece: Piece, carried: list[Value]) -> list[Value]:
@@ -324,9 +335,9 @@ class OverlappedTiles:
 
 
 def _is_early(op: SpecOp) -> bool:
-    """Whether an op is an index, or reads one number for each column."""
+    """Whether an op is an index, or reads one number, or one for each column."""
     if op.name != "ttarget.fragment_load":
-        return op.name == "ttarget.index"
+        return op.name in ("ttarget.index", "ttarget.fetch")
     return not any(op.value("axes")[0] in expr.symbols for expr in op.value("map")) and len(op.value("axes")) == 2
 
 

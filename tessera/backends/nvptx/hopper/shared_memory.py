@@ -15,7 +15,7 @@ from tessera.backends.nvptx.tensor_cores import K_BYTES, SPAN, WARPGROUP
 from tessera.backends.nvptx.types import shaped_type
 from tessera.backends.nvptx.waits import Waits
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -134,6 +134,12 @@ def half_of(f: FunctionText, op: SpecOp, number: Value, at: Sequence[Value]) -> 
     rows, inner = op32(f, "mul", number, box[dim]), len(box) - 1 - dim
     found[inner] = op32(f, "add", found[inner], rows)
     return found, rows, pieces, zero
+
+
+def from_cut(f: FunctionText, corner: Sequence[Index], cut: int, end: Index, extent: Index) -> list[Index]:
+    """Indices as a descriptor with a cut takes them: counted from where an access ends, and that end before them."""
+    row = f.add(corner[cut], f.sub(f.index(extent), end))
+    return [*corner[:cut], end, row, *corner[cut + 1 :]]
 
 
 def transposed_in(op: SpecOp) -> tuple[bool, bool]:

@@ -40,11 +40,12 @@ from tessera.backends.nvptx.hopper.fragments import (
     reduce_own,
     reduce_rows,
 )
-from tessera.backends.nvptx.hopper.shared_memory import SharedTile, transposed_in
+from tessera.backends.nvptx.hopper.shared_memory import SharedTile, from_cut, transposed_in
 from tessera.backends.nvptx.hopper.staged_rows import ROWS as WARP_ROWS
 from tessera.backends.nvptx.hopper.staged_rows import rows_of, store_rows
 from tessera.backends.nvptx.mma import assembly as asm
 from tessera.backends.nvptx.mma.assembly import number, op32
+from tessera.backends.nvptx.mma.boxes import cut_at
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WARPGROUP
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
 from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr, shaped_type, sizes_of
@@ -493,9 +494,17 @@ class TileOps:
         env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[4:]), strict=True))
         row_axis, column_axis = op.value("axes")
         own = f.raw("i64", f"zext {op32(f, 'mul', self.setting.group, MMA_ROWS * layout.blocks)} to i64")
-        env[row_axis] = f.add(f.add(env[row_axis], own), MMA_ROWS * block)
-        env[column_axis] = f.add(env[column_axis], column)
-        return [f.cast("trunc", dim_value(f, expr, env), "i32") for expr in reversed(op.value("map"))]
+        here = {**env, row_axis: f.add(f.add(env[row_axis], own), MMA_ROWS * block)}
+        here[column_axis] = f.add(env[column_axis], column)
+        shape = shaped_type(op.operands[3]).shape
+        cut = cut_at(op, op.value("bounds"), shape)
+        if cut is None:
+            return [f.cast("trunc", dim_value(f, expr, here), "i32") for expr in reversed(op.value("map"))]
+        # An end beyond that of the buffer would be out of bounds itself, and nothing would be written.
+        extent = dim_value(f, shape[cut.dim], self.setting.sizes)
+        end = f.smin(dim_value(f, cut.end, env), extent)
+        corner = from_cut(f, [dim_value(f, expr, here) for expr in op.value("map")], cut.dim, end, extent)
+        return [f.cast("trunc", f.index(one), "i32") for one in reversed(corner)]
 
     def _stage(
         self,

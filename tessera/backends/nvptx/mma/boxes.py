@@ -80,20 +80,28 @@ def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
 
 @frozen
 class Cut:
-    """Where a load ends within its buffer: the index along a dim from which on it reads zeros."""
+    """Where an access ends within its buffer: the index along a dim from which on a load reads zeros.
+
+    A store writes nothing from there on.
+    """
 
     dim: int
     end: Dim
 
 
-def cut_of(load: SpecOp) -> Cut | None:
-    """Where a load of which TMA knows the boxes ends before its buffer does."""
-    buffer = shaped_type(load.operands[0])
-    for axis, bound in zip(load.value("axes"), load.value("bounds"), strict=True):
-        for dim, expr in enumerate(load.value("map")):
+def cut_of(op: SpecOp) -> Cut | None:
+    """Where a load or store of which TMA knows the boxes ends before its buffer does."""
+    buffer = shaped_type(op.operands[1 if isinstance(op, StoreOp) else 0])
+    return cut_at(op, op.value("bounds"), buffer.shape)
+
+
+def cut_at(op: SpecOp, bounds: Sequence[Dim], shape: Sequence[Dim]) -> Cut | None:
+    """Where an access with these bounds ends before a buffer of a shape does."""
+    for axis, bound in zip(op.value("axes"), bounds, strict=True):
+        for dim, expr in enumerate(op.value("map")):
             if axis in expr.symbols and bound.value != -1:
                 end = expr.substitute({axis: bound})
-                if end != buffer.shape[dim]:
+                if end != shape[dim]:
                     return Cut(dim, end)
     return None
 
@@ -128,7 +136,7 @@ def shared_stores(kernel: SpecOp, units: TensorCores) -> dict[SpecOp, Box]:
     """
     found: dict[SpecOp, Box] = {}
     for op in stores_in(kernel):
-        box, space = _box_out(op), op.value("space")
+        box, space = _box_out(op, units.cuts), op.value("space")
         tile = shaped_type(op.operands[0])
         is_able = box is not None and (units.sends or tile.sizes[-1] * tile.dtype.bytes % SPAN == 0)
         if space == SHARED and not is_able:
@@ -144,10 +152,14 @@ def shared_stores(kernel: SpecOp, units: TensorCores) -> dict[SpecOp, Box]:
     return found
 
 
-def _box_out(op: SpecOp) -> Box | None:
-    """The boxes of a store that TMA can make; None for one element by element."""
+def _box_out(op: SpecOp, cuts: bool) -> Box | None:
+    """The boxes of a store that TMA can make; None for one element by element.
+
+    Where a number says how many rows there are, as of few queries in a block of 64, threads have less to store.
+    """
+    is_indexed = any(not bound.symbols.isdisjoint(op.value("coords")) for bound in op.value("bounds"))
     try:
-        box = box_of(op, op.operands[0], 2)
+        box = box_of(op, op.operands[0], 2, cuts and is_indexed)
     except UnfitError:
         return None
     dtype = shaped_type(op.operands[0]).dtype

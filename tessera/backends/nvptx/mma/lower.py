@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.dialect import DIALECT
-from tessera.backends.nvptx.mma.boxes import cut_of, staged_rows, stored_dtypes, stores_in
+from tessera.backends.nvptx.mma.boxes import cut_at, cut_of, staged_rows, stored_dtypes, stores_in
 from tessera.backends.nvptx.mma.fit import units_in
 from tessera.backends.nvptx.mma.loops import is_longer, rings_read, skew_of, sum_of
 from tessera.backends.nvptx.mma.lower_ordered import OrderedLoop
 from tessera.backends.nvptx.mma.lower_skewed import SkewedLoop
 from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, MmaOperand, read_plan
-from tessera.backends.nvptx.mma.programs import PART, Epilogue, epilogue_of, half_of, pieces_of
+from tessera.backends.nvptx.mma.programs import PART, Epilogue, epilogue_of, half_of, idle_of, pieces_of
 from tessera.backends.nvptx.mma.rings import RingPlan, swizzle_of, target_rings, tile_of
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED
 from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_FEATURES, WGMMA_FORMS_TF32
@@ -64,6 +64,12 @@ class Role(OpLowering):
         self.lowering, self.rings, self.plan = lowering, rings, lowering.plan
         self.values.update(lowering.values)
         self.cursors: dict[int, SSAValue] = {}
+        self.known: frozenset[SpecOp] = frozenset()
+        """What a program has done before it is begun."""
+
+    def lower(self, op: SpecOp) -> None:
+        if op not in self.known:
+            super().lower(op)
 
     def role(self, order: Mapping[str, Any]) -> Block:
         """The block of the role: its tiles, each with the whole program."""
@@ -75,6 +81,7 @@ class Role(OpLowering):
         self.program_ids = list(body.args[: len(grid)])
         self.cursors = dict(enumerate(body.args[len(grid) :]))
         self.block = body
+        self.skip_idle()
         self.program()
         self.emit("yield", self.cursors_of(range(len(self.rings))))
         self.block = outer
@@ -82,6 +89,17 @@ class Role(OpLowering):
         self.end()
         self.emit("yield")
         return outer
+
+    def skip_idle(self) -> None:
+        """Pass over programs that would store nothing, where they are to be."""
+        idle = idle_of(self.lowering.kernel) if self.lowering.kernel.value("skips") else None
+        if idle is None:
+            return
+        for op in idle.makers:
+            self.lower(op)
+        self.known = frozenset(idle.makers)
+        high = self.index(idle.high, {name: self.values[value] for name, value in idle.where.items()})
+        self.emit("skip", [self.values[idle.low], high])
 
     def program(self) -> None:
         """One program, from its start to its end."""
@@ -230,7 +248,7 @@ class Consumer(Role):
         block = Block(arg_types=[*[INDEX] * len(self.program_ids), given.type])
         self.block, self.program_ids = block, list(block.args[:-1])
         self.values.update(self.lowering.values)
-        self.values[epilogue.value] = block.args[-1]
+        self.values[epilogue.value], self.known = block.args[-1], frozenset()
         for op in epilogue.ops:
             self.lower(op)
         self.emit("yield")
@@ -418,7 +436,9 @@ class Consumer(Role):
 
     def store_shared(self, op: SpecOp, tile: SSAValue, to: Sequence[SSAValue], values: Mapping[str, Any]) -> None:
         """Store a tile through shared memory: `to` a staging buffer, and from there by TMA."""
-        self.emit("store_tile", [tile, self.map_of(op.operands[1], op.value("box")), *to], values)
+        cut = cut_at(op, values["bounds"], shaped_type(op.operands[1]).shape)
+        map = self.map_of(op.operands[1], op.value("box"), -1 if cut is None else cut.dim)
+        self.emit("store_tile", [tile, map, *to], values)
 
 
 class MatrixLowering(Writer):

@@ -9,7 +9,7 @@ it runs beside dots in flight instead of before them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
@@ -31,7 +31,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.indexing import known_ends
-from tessera.ir.tile.typed_ops import LoadOp, ProgramIdOp, StoreOp
+from tessera.ir.tile.typed_ops import FetchOp, IndexOp, LoadOp, ProgramIdOp, StoreOp
 from tessera.types.dim import Dim
 from tessera.types.dim import product as product_of
 from tessera.types.frozen import frozen
@@ -46,7 +46,8 @@ _MOST = {1: 192, 2: 192, 3: 104}
 """Registers of a thread for accumulators and those of the epilogue before, by the number of consumers: 3 at most."""
 _AFTER = (
     *("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select", "ttile.constant", "ttile.coordinate"),
-    *("ttile.clip", "ttile.broadcast", "ttile.load", "ttile.store", "ttile.index", "ttile.program_id", "ttile.return"),
+    *("ttile.clip", "ttile.broadcast", "ttile.load", "ttile.store", "ttile.index", "ttile.program_id", "ttile.fetch"),
+    "ttile.return",
 )
 
 
@@ -157,6 +158,56 @@ _WAVES = 8
 """Programs of each CTA from which clusters are faster, as measured on an H200: their CTAs start and end together."""
 
 
+@frozen
+class Idle:
+    """When a program stores nothing: where the index `low` is not below `high`, of indices that have names."""
+
+    low: SSAValue
+    high: Dim
+    where: Mapping[str, SSAValue]
+
+    @property
+    def makers(self) -> list[SpecOp]:
+        """The ops that all of these indices are made by, in order."""
+        found = set[Operation]()
+        for value in (self.low, *self.where.values()):
+            found |= _makers(value)
+        (block,) = {op.parent_block() for op in found}
+        return [] if block is None else [op for op in spec_ops(block) if op in found]
+
+
+def idle_of(kernel: SpecOp) -> Idle | None:
+    """When programs of a kernel have no effect, where memory says how far they store; None where it does not.
+
+    The rows of a store begin at an index, and end at one that is read before the first loop: a table of blocks of rows
+    may have entries for none.
+    """
+    stores = [op for op in kernel.walk() if isinstance(op, StoreOp)]
+    if len(stores) != 1 or stores[0].mode != "set" or stores[0].parent_op() is not kernel:
+        return None
+    (store,) = stores
+    where = dict(zip(store.coords, store.at, strict=True))
+    for axis, bound in zip(store.axes, store.bounds, strict=True):
+        ends = {name: value for name, value in where.items() if name in bound.symbols}
+        makers = set[Operation]().union(*(_makers(value) for value in (where[axis], *ends.values())))
+        is_read = any(isinstance(op, FetchOp) for value in ends.values() for op in _makers(value))
+        if is_read and axis not in ends and all(_is_plain_index(op, kernel) for op in makers):
+            return Idle(where[axis], bound, ends)
+    return None
+
+
+def _is_plain_index(op: Operation, kernel: SpecOp) -> bool:
+    """Whether an op is one of indices, outside of loops."""
+    return isinstance(op, ProgramIdOp | IndexOp | FetchOp) and op.parent_op() is kernel
+
+
+def _makers(value: SSAValue) -> set[Operation]:
+    """The ops that an index is made by."""
+    if not isinstance(value, OpResult):
+        return set()
+    return {value.op}.union(*(_makers(operand) for operand in value.op.operands))
+
+
 def is_uneven(kernel: SpecOp) -> bool:
     """Whether programs along the last axis take unequally long: such tiles are scheduled dynamically.
 
@@ -181,7 +232,7 @@ def group_of(kernel: SpecOp, plan: Plan, l2: int, blocks: int = 0) -> int:
     """Rows of programs that run together; so many `blocks` run at a time, if it is known."""
     if is_uneven(kernel):
         return max(_cached_group(kernel, plan, l2), _balanced_group(kernel, blocks))
-    if not _is_shared(kernel, plan):
+    if not _is_shared(kernel, plan, named=True):
         return 1
     return min(GROUP, _square_group(plan, blocks)) if blocks else GROUP
 
@@ -195,10 +246,13 @@ def _square_group(plan: Plan, blocks: int) -> int:
     return max(2, math.isqrt(blocks * columns // rows) // 2 * 2)
 
 
-def _is_shared(kernel: SpecOp, plan: Plan) -> bool:
-    """Whether programs beside each other read the same rows of a dot, and those below each other its columns."""
+def _is_shared(kernel: SpecOp, plan: Plan, *, named: bool = False) -> bool:
+    """Whether programs beside each other read the same rows of a dot, and those below each other its columns.
+
+    With `named` also where memory names the matrix that programs below each other read: most of them the same.
+    """
     last = len(kernel.value("grid")) - 1
-    axes = [[_axes_of_load(operand.load) for operand in (dot.lhs, dot.rhs)] for dot in plan.dots.values()]
+    axes = [(_axes_of_load(dot.lhs.load), _axes_of_load(dot.rhs.load, through=not named)) for dot in plan.dots.values()]
     return any(last in right - left and last - 1 in left - right for left, right in axes)
 
 
@@ -325,15 +379,17 @@ def half_of(operand: CopiedOperand) -> str:
     return "pieces" if operand.major == "mn" and operand.box.pieces % 2 == 0 else "rows"
 
 
-def _axes_of_load(load: SpecOp | None) -> set[int]:
-    return set() if load is None else set[int]().union(*(axes_of(value) for value in load.operands[1:]))
+def _axes_of_load(load: SpecOp | None, *, through: bool = True) -> set[int]:
+    return set() if load is None else set[int]().union(*(axes_of(value, through) for value in load.operands[1:]))
 
 
-def axes_of(index: SSAValue) -> set[int]:
-    """The axes of the grid that an index depends on."""
+def axes_of(index: SSAValue, through: bool = True) -> set[int]:
+    """The axes of the grid that an index depends on, also `through` memory."""
     if isinstance(index, BlockArgument) or not isinstance(index, OpResult):
         return set()
     op: Operation = index.op
     if isinstance(op, ProgramIdOp):
         return {op.axis}
-    return set[int]().union(*(axes_of(value) for value in op.operands))
+    if isinstance(op, FetchOp) and not through:
+        return set()
+    return set[int]().union(*(axes_of(value, through) for value in op.operands))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from tessera.backends.nvptx.mma.boxes import cut_at
 from tessera.backends.nvptx.mma.check_copies import has_tile
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
@@ -136,12 +137,14 @@ def _check_store(op: ops.StoreTileOp) -> None:
         op.fail(f"rows leave in lines of {SPAN} bytes")
     if made.operands[0] is not op.operands[3]:
         op.fail(f"`{op.name}` goes to one buffer, and its TMA descriptor is of another")
-    if made.value("cut") != -1:
-        op.fail(f"`{op.name}` gives no index where rows end, and its TMA descriptor asks for one")
     if made.value("rounds"):
         op.fail(f"`{op.name}` stores elements as they are, and its TMA descriptor rounds to {made.value('rounds')}")
     check_written(op, op.operands[3])
     check_access(op, 4, fragment, buffer)
+    cut = cut_at(op, op.bounds, buffer.shape)
+    if made.value("cut") != (-1 if cut is None else cut.dim):
+        where = "its buffer does" if cut is None else f"{cut.end} along dim {cut.dim}"
+        op.fail(f"`{op.name}` ends where {where}, and its TMA descriptor along dim {made.value('cut')}")
 
 
 _STAGE = ("ring", "cursor")

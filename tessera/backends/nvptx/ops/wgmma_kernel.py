@@ -176,6 +176,9 @@ def _check_roles(op: ops.RolesOp) -> None:
         orders.append([tiles.value(name) for name in ("grid", "group", "is_descending", "mailbox")])
     if orders[0] != orders[1]:
         op.fail("both roles take the same tiles in the same order")
+    skips = [[_identity_of(part) for part in skipping(_tiles_in(op, region.block))] for region in op.regions]
+    if skips[0] != skips[1]:
+        op.fail("both roles pass over the same tiles")
     producer, consumer = op.regions
     for part in producer.walk():
         if any(isinstance(result.type, (VectorAttr, PendingAttr)) for result in part.results):
@@ -204,6 +207,36 @@ def _check_tiles(op: ops.TilesOp) -> None:
     if op.group < 1:
         op.fail(f"`group` is at least 1, got {op.group}")
     _check_carried(op, 0, len(op.grid))
+
+
+def skipping(tiles: SpecOp) -> list[SpecOp]:
+    """The ops of a program up to its `ttarget.skip`, in order; none where it has none."""
+    parts = spec_ops(tiles.regions[0].block)
+    at = next((at for at, part in enumerate(parts) if part.name == "ttarget.skip"), -1)
+    return parts[: at + 1]
+
+
+def _identity_of(op: SpecOp) -> tuple[Any, ...]:
+    """What an op of a block is but for the names of values: two walks with the same do the same."""
+    block = op.parent_block()
+    assert block is not None
+    made: list[SSAValue] = [*block.args, *(one for part in block.ops for one in part.results)]
+    numbers: dict[SSAValue, Any] = {value: number for number, value in enumerate(made)}
+    return op.name, op.values(), tuple(numbers.get(value, value) for value in op.operands)
+
+
+def _check_skip(op: ops.SkipOp) -> None:
+    tiles = op.parent_op()
+    if any(not isinstance(value.type, IndexAttr) for value in op.operands):
+        op.fail(f"`{op.name}` compares two indices, got {[str(value.type) for value in op.operands]}")
+    if not isinstance(tiles, SpecOp) or tiles.name != "ttarget.tiles" or tiles.value("mailbox") != -1:
+        op.fail(f"`{op.name}` goes on with a next tile that all know")
+    for part in skipping(tiles)[:-1]:
+        if part.name not in ("ttarget.index", "ttarget.fetch"):
+            op.fail(f"`{part.name}` is done before it is known whether the program is passed over")
+    kernel = around(op, "ttarget.matrix_kernel")
+    if kernel is not None and kernel.value("multicast"):
+        op.fail("the programs of a cluster are done together, and none of them is passed over")
 
 
 def _check_steps(op: ops.StepsOp) -> None:
@@ -405,6 +438,12 @@ SPECS = (
         ),
         _check_tiles,
         regions=("body",),
+    ),
+    effect_op(
+        "skip",
+        "Goes on with the next program of the CTA where `low` is not below `high`: this one would store nothing.",
+        ("low", "high"),
+        verify=_check_skip,
     ),
     effect_op(
         "steps",

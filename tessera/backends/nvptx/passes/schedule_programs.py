@@ -10,6 +10,7 @@ from tessera.backends.nvptx.mma.programs import (
     MULTICAST,
     even_rows,
     group_of,
+    idle_of,
     is_longer_later,
     is_multicast_faster,
     is_uneven,
@@ -29,13 +30,14 @@ _SCHEDULERS = {WGMMA.name: (PERSISTENT, DYNAMIC), TCGEN05.name: (PERSISTENT,), M
 
 @frozen
 class SchedulePrograms(Pass):
-    """Give each kernel its `scheduler`, the `group` of programs that run together, `descending` order and `multicast`.
+    """Give each kernel its `scheduler`, `group` of programs that run together, order, `multicast` and `skips`.
 
     Before: a kernel of 64 x 32 programs on `wgmma`. After: the same with `scheduler = "persistent"`, `group = 16` and
     `multicast = true`: a CTA for each multiprocessor takes program after program, and two of them copy for each other.
     Where programs take unequally long, as those of a causal mask do, `scheduler = "dynamic"` hands them out as CTAs get
-    done, the longest first. `multicast` says where clusters are used (model, always, never). A kernel that says its
-    `scheduler` keeps all four as they are, or is refused (T0501).
+    done, the longest first. Where memory says how far a program stores, `skips` passes over those that store nothing.
+    `multicast` says where clusters are used (model, always, never). A kernel that says its `scheduler` keeps all of
+    them as they are, or is refused (T0501).
     """
 
     machine: Machine | str = DEFAULT
@@ -60,15 +62,20 @@ def schedule_programs(kernel: KernelOp, units: TensorCores, machine: Machine, mu
             raise UnfitError(f"{where} the scheduler is {' or '.join(able)}, not {kernel.value('scheduler')}")
         if kernel.multicast and problem:
             raise UnfitError(problem)
+        if kernel.skips and (units is not WGMMA or is_uniform or idle_of(kernel) is None):
+            raise UnfitError("programs are passed over that store nothing, and nobody knows which")
         _pair_rows(kernel)
         return
     # A CTA of single warps does one program, and finds little of others in the second cache.
     group = group_of(kernel, plan, *((machine.l2, machine.blocks) if units is WGMMA else (0,)))
     is_wanted = multicast == "always" or (multicast == "model" and is_multicast_faster(kernel, plan, machine.blocks))
-    kernel.set_value("scheduler", able[-1] if is_uneven(kernel) else able[0])
+    scheduler, is_paired = able[-1] if is_uneven(kernel) else able[0], is_wanted and not problem
+    kernel.set_value("scheduler", scheduler)
     kernel.set_value("group", group)
     kernel.set_value("descending", is_longer_later(kernel))
-    kernel.set_value("multicast", is_wanted and not problem)
+    kernel.set_value("multicast", is_paired)
+    is_able = units is WGMMA and not is_uniform and scheduler == PERSISTENT and not is_paired
+    kernel.set_value("skips", is_able and idle_of(kernel) is not None)
     _pair_rows(kernel)
 
 
