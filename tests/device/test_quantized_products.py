@@ -48,6 +48,22 @@ def test_dequantized_weights_have_the_bits_of_those_in_memory(m: int, dtype: Any
     assert across.tobytes() == np.ascontiguousarray(apart[:, :992]).tobytes()
 
 
+@pytest.mark.parametrize("m", [1, 16, 64, 200])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_weights_of_4_bits_have_the_bits_of_those_in_memory(m: int, axis: int) -> None:
+    n, k = 1040, 1024
+    y = RNG.integers(-128, 128, (k // 2, n) if axis == 0 else (n, k // 2)).astype(np.int8)
+    s, x = RNG.uniform(0.01, 0.02, (1, n) if axis == 0 else (n, 1)).astype(np.float32), random(m, k)
+    weight = dequantize_reference(np.concatenate([(y & 15) - 8, y >> 4], axis), s, dtype=ts.bf16, block=())
+
+    def product(x: Any, y: Any, s: Any) -> Any:
+        made = ts.ops.dequantize(ts.ops.concat([(y & 15) - 8, y >> 4], axis), s, dtype=ts.bf16)
+        return x @ (made if axis == 0 else made.T)
+
+    apart = on_gpu(lambda x, w: x @ w, x, weight if axis == 0 else np.ascontiguousarray(weight.T))
+    assert on_gpu(product, x, y, s).tobytes() == apart.tobytes()
+
+
 @pytest.mark.parametrize("sizes", [[0, 0, 4000, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1300, 0, 77, 2600]], ids=str)
 def test_blocks_of_groups_have_the_bits_of_their_own_matmul(sizes: list[int]) -> None:
     """Of more blocks than there are multiprocessors, most of which are passed over where groups are short."""

@@ -49,6 +49,11 @@ def dequantized(x: Any, w: Any, s: Any) -> Any:
     return x @ ops.transpose(ops.dequantize(w, s, dtype=ts.bf16, block=(1, 128)))
 
 
+def unpacked(x: Any, w: Any, s: Any) -> Any:
+    weight = ops.concat([(w & 15) - 8, w >> 4], 1)
+    return x @ ops.transpose(ops.dequantize(weight, s, dtype=ts.bf16, block=(1, 128)))
+
+
 def several(x: Any) -> Any:
     return tuple(ops.softmax(x * scale) @ x for scale in range(1, 7))
 
@@ -111,6 +116,7 @@ BLOCK = full(3, 4), full(4, 5), full(5)
 WIDE = full(256, 256, dtype=ml_dtypes.bfloat16), full(256, 256, dtype=ml_dtypes.bfloat16)
 HEADS = (full(1, 2, 64, 32),) * 3
 WEIGHT = full(5, 256, dtype=ml_dtypes.bfloat16), full(72, 256, dtype=np.int8), full(72, 2)
+PACKED = full(5, 512, dtype=ml_dtypes.bfloat16), full(72, 256, dtype=np.int8), full(72, 4)
 MACHINES = {"cpu": ("x86-64-v4",), "cuda": ("sm_90a",)}
 """What programs are lowered for, wherever the test runs: defaults follow the lanes and instructions of a machine."""
 
@@ -133,6 +139,7 @@ CASES: dict[str, Case] = {
     "fusion.map": Case(block, BLOCK, False, "schedule"),
     "fusion.row": Case(block, BLOCK, False, "schedule"),
     "fusion.contraction": Case(block, BLOCK, False, "schedule"),
+    "fusion.assembly": Case(unpacked, PACKED, False, "schedule", "cuda"),
     PROMISED: Case(activated, HEADS, False, "schedule"),
     "map.tile": Case(block, BLOCK, 64),
     "row.columns": Case(columns, (full(300, 400),), 64),

@@ -100,6 +100,7 @@ class MatrixKernelOp(SpecOp):
     registers: tuple[int, ...]
     shared: int
     multicast: bool
+    row_pairs: bool
 
 class MmaAddOp(SpecOp):
     fragment: SSAValue

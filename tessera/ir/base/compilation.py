@@ -44,6 +44,7 @@ KNOBS: Mapping[str, str] = {
     "fusion.map": "whether an elementwise group is fused with others",
     "fusion.row": "whether a group of rows is fused with others",
     "fusion.contraction": "whether a contraction takes an epilogue",
+    "fusion.assembly": "whether an operand of a contraction is put together from boxes where it is read",
     "fusion.library": "whether a kernel of the library, such as attention, takes an epilogue",
     "map.tile": "elements of a tile of an elementwise group",
     "row.columns": "columns of a tile of a reduction over rows",

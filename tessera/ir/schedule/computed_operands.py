@@ -4,6 +4,9 @@ A weight of 8 bits with a scale for each row, or for each block of K, need not b
 again: tensor cores that take an A operand from registers multiply what threads compute there. Such an operand is the
 A operand whether it is lhs or rhs, so a computed rhs gives the transposed result, which is stored transposed. That
 pays as long as one block has all columns of the other operand: each element is then computed once, as before.
+
+Two weights of 4 bits in a byte are a concatenation along K of two functions of the same bytes: an operand may be put
+together from boxes that follow each other along K, and K is then walked box after box.
 """
 
 from __future__ import annotations
@@ -12,15 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any
 
-from tessera.ir.base.index_maps import IndexMap
+from tessera.ir.base.index_maps import IndexMap, compose
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, operand_reads, spec_of
-from tessera.ir.tile.facets import Contraction, ContractionMaps, Pointwise, View
+from tessera.ir.tile.facets import Assembly, Contraction, ContractionMaps, Piece, Pointwise, View
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 
 MOST_COLUMNS = 256
-"""Columns of the other operand up to which one block has all of them."""
+"""Columns of the other operand up to which one block has all of them; half as many for each box more.
+
+Each box has stages of its own, for which shared memory must be left.
+"""
 STEPS = (128, 64, 32)
 """Elements of K of a step: whole lines of shared memory, of one byte each."""
 COMPUTED_ROWS = (64, 128)
@@ -35,12 +41,26 @@ Leaf = tuple[int, IndexMap]
 
 
 @frozen
+class Box:
+    """Where an operand is read for elements of K from `low` on, below `high`: which box of `assembly`, if of any."""
+
+    low: Dim
+    high: Dim
+    assembly: int = -1
+    number: int = 0
+
+
+@frozen
 class ComputedOperand:
-    """Which operand of a contraction is computed, the K of a step, and what it reads that is the same along a step."""
+    """Which operand of a contraction is computed, the K of a step, and what it reads that is the same along a step.
+
+    `boxes` are one after the other along K.
+    """
 
     number: int
     step: int
     scales: tuple[Leaf, ...]
+    boxes: tuple[Box, ...]
 
 
 def computed_operand(
@@ -55,27 +75,76 @@ def computed_operand(
     maps = facet.maps([body.types[operand] for operand in record.operands], record.attributes)
     if maps.cut is not None or record.attributes.get("segment") is not None:
         return None  # what is beyond the end of a last segment is read as zeros, which scales are not
-    makers = {value: maker for maker in body.records for value in maker.results}
+    walk = _Walk(body, {value: maker for maker in body.records for value in maker.results}, is_inside)
     for number in (0, 1):
-        value = record.operands[number]
-        leaves = list(dict.fromkeys(_leaves(body, makers, value, operand_at(maps, number), is_inside)))
         if _can_compute(body, record, maps, number):
-            found = _plan_operand(body, maps, number, leaves)
+            found = _plan_operand(walk, maps, number, record.operands[number])
             if found is not None:
                 return found
     return None
 
 
-def _leaves(
-    body: Tape, makers: dict[int, Record], value: int, at: IndexMap, is_inside: Callable[[Record], bool]
-) -> Iterator[Leaf]:
-    maker = makers.get(value)
-    lower = None if maker is None else spec_of(maker).lower
-    if maker is None or not isinstance(lower, View | Pointwise) or not (isinstance(lower, View) or is_inside(maker)):
-        yield value, tuple(at)
-        return
-    for operand, where in operand_reads(body, maker, value, at):
-        yield from _leaves(body, makers, operand, where, is_inside)
+@frozen
+class _Walk:
+    """The way from an operand to the values in memory that it is computed from."""
+
+    body: Tape
+    makers: Mapping[int, Record]
+    is_inside: Callable[[Record], bool]
+
+    def leaves(self, value: int, at: IndexMap) -> list[Leaf]:
+        """What is read for a value at an index; an assembly is a leaf too."""
+        return list(dict.fromkeys(self._leaves(value, at)))
+
+    def _leaves(self, value: int, at: IndexMap) -> Iterator[Leaf]:
+        maker = self.makers.get(value)
+        lower = None if maker is None else spec_of(maker).lower
+        is_walked = isinstance(lower, View) or (isinstance(lower, Pointwise) and maker and self.is_inside(maker))
+        if maker is None or not is_walked:
+            yield value, tuple(at)
+            return
+        for operand, where in operand_reads(self.body, maker, value, at):
+            yield from self._leaves(operand, where)
+
+    def boxes(self, leaf: Leaf) -> list[tuple[Box, Leaf]]:
+        """The boxes of an assembly that follow each other along K, each with the one value that it is computed from.
+
+        None where the value of a leaf is no assembly that is computed, or its boxes are others.
+        """
+        value, at = leaf
+        maker = self.makers.get(value)
+        if maker is None or not isinstance(spec_of(maker).lower, Assembly) or not self.is_inside(maker):
+            return []
+        found, end = list[tuple[Box, Leaf]](), Dim.constant(0)
+        for number, piece in enumerate(pieces_of(self.body, maker)):
+            axes = [axis for axis, size in enumerate(piece.extent) if size != self.body.types[value].shape[axis]]
+            if piece.operand is None or len(axes) != 1 or at[axes[0]] != _K or piece.start[axes[0]] != end:
+                return []
+            box = Box(end, end + piece.extent[axes[0]], value, number)
+            leaves = self.leaves(*box_read(self.body, maker, number, at))
+            if len(leaves) != 1 or box.high.value is None:
+                return []
+            found.append((box, leaves[0]))
+            end = box.high
+        return found
+
+
+_K = Dim.symbol("_k")
+
+
+def pieces_of(body: Tape, record: Record) -> Sequence[Piece]:
+    """The boxes that an assembly is put together from."""
+    types = [body.types[operand] for operand in record.operands]
+    return spec_of(record).lower.pieces(types, [body.types[result] for result in record.results], record.attributes)
+
+
+def box_read(body: Tape, record: Record, number: int, at: IndexMap) -> Leaf:
+    """The operand of a box of an assembly, and its index for an element of the result at `at`, which is in the box."""
+    piece = pieces_of(body, record)[number]
+    assert piece.operand is not None, "a box of numbers is none of an operand"
+    return record.operands[piece.operand], compose(
+        piece.map, [index - start for index, start in zip(at, piece.start, strict=True)]
+    )
 
 
 def _can_compute(body: Tape, record: Record, maps: ContractionMaps, number: int) -> bool:
@@ -87,22 +156,29 @@ def _can_compute(body: Tape, record: Record, maps: ContractionMaps, number: int)
     return is_plain and other is not None and 0 < other <= MOST_COLUMNS
 
 
-def _plan_operand(body: Tape, maps: ContractionMaps, number: int, leaves: Sequence[Leaf]) -> ComputedOperand | None:
-    axes, size = axes_of(maps, number), product((maps.m, maps.n)[number]) * product(maps.k)
-    bytes = [leaf for leaf in leaves if body.types[leaf[0]].dtype.bytes == 1 and body.types[leaf[0]].size == size]
-    if len(bytes) != 1:
+def _plan_operand(walk: _Walk, maps: ContractionMaps, number: int, value: int) -> ComputedOperand | None:
+    types, leaves = walk.body.types, walk.leaves(value, operand_at(maps, number))
+    size = product((maps.m, maps.n)[number]) * product(maps.k)
+    bytes = [leaf for leaf in leaves if types[leaf[0]].dtype.bytes == 1 and types[leaf[0]].size == size]
+    k = product(maps.k).value or 0
+    if len(bytes) != 1 or not k:
         return None
-    ((values, at),) = bytes
-    shape = body.types[values].shape
-    width, k = (shape[-1].value or 0) if shape else 0, product(maps.k).value or 0
-    if not width or width % _ALIGNED or not k or not is_walkable(at, shape, axes):
+    boxes = walk.boxes(bytes[0]) or [(Box(Dim.constant(0), Dim.constant(k)), bytes[0])]
+    if (product((maps.n, maps.m)[number]).value or 0) > MOST_COLUMNS >> (len(boxes) - 1):
         return None
+    for box, (values, at) in boxes:
+        axes = {**axes_of(maps, number), "_k": box.high}
+        shape, is_byte = types[values].shape, types[values].dtype.bytes == 1
+        width = (shape[-1].value or 0) if shape else 0
+        if not is_byte or not width or width % _ALIGNED or not is_walkable(at, shape, axes):
+            return None
     scales = tuple(leaf for leaf in leaves if leaf is not bytes[0])
-    period = gcd(k, *(_period(index) for _, where in scales for index in where))
+    ends = [box.high.value or 0 for box, _ in boxes]
+    period = gcd(*ends, *(_period(index) for _, where in scales for index in where))
     able = [step for step in STEPS if period % step == 0]
     # Steps that are in flight by twos are an even number.
-    step = next((step for step in able if k // step % 2 == 0), able[0] if able else 0)
-    return ComputedOperand(number, step, scales) if step else None
+    step = next((step for step in able if all(end // step % 2 == 0 for end in ends)), able[0] if able else 0)
+    return ComputedOperand(number, step, scales, tuple(box for box, _ in boxes)) if step else None
 
 
 def _period(index: Dim) -> int:

@@ -110,6 +110,7 @@ ORDER = (
     Attribute("skips", "bool", False, "whether programs that would store nothing are passed over"),
     Attribute("roles", "str", "", "producer: one warp copies for the others; uniform: all copy"),
     Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
+    Attribute("row_pairs", "bool", False, "whether two rows that a thread has of a dot in registers are neighbours"),
     Attribute("warps_n", "int", 0, "single warps of a group that stand side by side; 0 where nobody has chosen"),
     Attribute("epilogue", "str", "", "beside the dots of the next program of a CTA, or after its own"),
     Attribute("lag", "int", 0, "stages that each group of warps begins behind the one before"),

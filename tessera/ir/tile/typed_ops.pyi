@@ -109,6 +109,7 @@ class KernelOp(SpecOp):
     skips: bool
     roles: str
     registers: tuple[int, ...]
+    row_pairs: bool
     warps_n: int
     epilogue: str
     lag: int

@@ -93,10 +93,89 @@ def test_what_is_only_widened_is_computed_too() -> None:
     x, w = np.zeros((16, 256), BF16), np.zeros((256, 128), np.int8)
     for weight in (w, w.astype(E4M3)):
         target = kernel_of(lowered(lambda x, w: x @ w.cast(ts.bf16), x, weight))
-        assert "ld.shared.u8" in BACKEND.code(target).text
+        # The two rows of a thread are neighbours in memory, and one load.
+        assert target.value("row_pairs")
+        text = BACKEND.code(target).text
+        assert "ld.shared.u16" in text
+        assert "ld.shared.u8" not in text
     # One block has no more than 256 columns: more rows of x multiply what was widened in memory, on tensor cores too.
     many = lowered(lambda x, w: x @ w.cast(ts.bf16), np.zeros((512, 256), BF16), w)
     assert [one.name for one in many.targets] == ["ttarget.kernel", "ttarget.matrix_kernel"]
+
+
+def low(y: Any) -> Any:
+    return (y & 15) - 8
+
+
+def high(y: Any) -> Any:
+    return y >> 4
+
+
+def halves_of(axis: int, block: tuple[int, ...] = ()) -> Any:
+    """Two weights of 4 bits in each byte: the first half of K in the low bits, the other in the high ones."""
+
+    def product(x: Any, y: Any, s: Any) -> Any:
+        weight = ops.dequantize(ops.concat([low(y), high(y)], axis), s, dtype=ts.bf16, block=block)
+        return x @ (weight if axis == 0 else ops.transpose(weight))
+
+    return product
+
+
+HALVES: dict[str, tuple[Any, Any, tuple[int, ...], int]] = {
+    "columns": (halves_of(0), sides(17, 512, (256, 80), (1, 80)), (), 0),
+    "rows": (halves_of(1), sides(5, 512, (72, 256), (72, 1)), (), 1),
+    "blocks": (halves_of(0, (128, 1)), sides(9, 512, (256, 64), (4, 64)), (128, 1), 0),
+    "odd steps": (halves_of(0), sides(9, 192, (96, 64), (1, 64)), (), 0),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_weights_of_4_bits_are_unpacked_where_they_are_computed(name: str) -> None:
+    function, (x, y, s), block, axis = HALVES[name]
+    target = kernel_of(lowered(function, x, y, s))
+    weight = dequantize_reference(np.concatenate([low(y), high(y)], axis), s, dtype=ts.bf16, block=block)
+    weight = weight if axis == 0 else weight.T
+    out = np.zeros((x.shape[0], weight.shape[1]), x.dtype)
+    shapes = [sizes_of(argument) for argument in target.regions[0].block.args]
+    arrays = [one.reshape(shape) for one, shape in zip((x, y, s, out), shapes, strict=True)]
+    simulate(target, arrays, {})
+    wanted = contract_reference(x, weight, ts.bf16, None).astype(np.float32)
+    bound = np.abs(x.astype(np.float64)) @ np.abs(weight.astype(np.float64)) * x.shape[1] * 2.0**-24
+    assert np.all(np.abs(arrays[-1].reshape(out.shape).astype(np.float32) - wanted) <= bound + np.abs(wanted) * 2.0**-7)
+    # One loop after the other, in the order of K: each half has its own.
+    assert len([step for step in steps_of(target) if step]) == 4  # of the producer, then of consumers
+
+
+def test_boxes_that_follow_each_other_otherwise_are_put_together_before() -> None:
+    x, y, s = sides(5, 256, (256, 64), (1, 128))
+
+    def beside(x: Any, y: Any, s: Any) -> Any:
+        return x @ ops.dequantize(ops.concat([low(y), high(y)], 1), s, dtype=ts.bf16)
+
+    made = lowered(beside, x, y, s)
+    assert [one.name for one in made.targets][-1] == "ttarget.matrix_kernel"
+    assert len(made.targets) > 1
+    # So are those that others read too, and all where fusion is switched off.
+    x, y, s = sides(5, 512, (256, 64), (1, 64))
+
+    def twice(x: Any, y: Any, s: Any) -> Any:
+        whole = ops.concat([low(y), high(y)], 0)
+        return x @ ops.dequantize(whole, s, dtype=ts.bf16), whole
+
+    assert len(lowered(twice, x, y, s).targets) > 1
+    assert len(lowered(halves_of(0), x, y, s, **{"fusion.assembly": False}).targets) > 1
+    # Each half has stages of its own, which leave less room for rows of the other operand.
+    assert len(lowered(halves_of(0), np.zeros((200, 512), BF16), y, s).targets) > 1
+
+
+def test_what_is_concatenated_need_not_be_unpacked() -> None:
+    """Two weights that lie apart in memory are one operand, too."""
+    x, y, s = sides(5, 512, (256, 64), (1, 64))
+
+    def joined(x: Any, y: Any, z: Any, s: Any) -> Any:
+        return x @ ops.dequantize(ops.concat([y, z], 0), s, dtype=ts.bf16)
+
+    kernel_of(lowered(joined, x, y, y + 1, s))
 
 
 def test_an_lhs_is_computed_where_it_is() -> None:

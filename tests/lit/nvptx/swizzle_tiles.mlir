@@ -274,3 +274,37 @@ ttile.kernel @plain(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
   ttile.store %sum, %y, %i, %j {coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [256, 512]} : (!ttile.tile<[128, 256], f32>, !ttile.buffer<[256, 512], f32>, !ttile.index, !ttile.index) -> ()
   ttile.return
 }
+// -----
+// Threads that compute an A operand of what is contiguous across k have neighbours as their two rows.
+// CHECK-LABEL: ttile.kernel @dequantized(
+// CHECK-SAME:    row_pairs = true
+// CHECK:         ttile.load %1, {{.*}} swizzle = 64, box = [128, 64]}
+ttile.kernel @dequantized(%0: !ttile.buffer<[16, 256], bf16>, %1: !ttile.buffer<[256, 128], i8>, %2: !ttile.buffer<[1, 128], f32>, %3: !ttile.buffer<[16, 128], bf16>) attributes {symbols = [], grid = [1, 2], writes = [3], kind = "contraction", warpgroups = 1} {
+  %4 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %5 = ttile.index %4 {names = ["_m"], expr = 16*_m} : (!ttile.index) -> !ttile.index
+  %6 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %7 = ttile.index %6 {names = ["_n"], expr = 64*_n} : (!ttile.index) -> !ttile.index
+  %8 = ttile.constant {value = 0} : () -> !ttile.tile<[64, 16], f32>
+  %9 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %10 = ttile.load %2, %7 {coords = ["_n"], axes = ["_n"], map = [0, _n], bounds = [128], space = "registers"} : (!ttile.buffer<[1, 128], f32>, !ttile.index) -> !ttile.tile<[64], f32>
+  %11 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %12 = ttile.index {names = [], expr = 256} : () -> !ttile.index
+  %13, %14 = ttile.for %11, %12, %8, %10 {step = 128} ({
+  ^bb0(%15: !ttile.index, %16: !ttile.tile<[64, 16], f32>, %17: !ttile.tile<[64], f32>):
+    %18 = ttile.broadcast %17 {axes = [0]} : (!ttile.tile<[64], f32>) -> !ttile.tile<[64, 128], f32>
+    %19 = ttile.index %15 {names = ["_k"], expr = ((_k + 128) mod 256)} : (!ttile.index) -> !ttile.index
+    %20 = ttile.load %2, %7 {coords = ["_n"], axes = ["_n"], map = [0, _n], bounds = [128], space = "registers"} : (!ttile.buffer<[1, 128], f32>, !ttile.index) -> !ttile.tile<[64], f32>
+    %21 = ttile.load %1, %7, %15 {coords = ["_n", "_k"], axes = ["_n", "_k"], map = [_k, _n], bounds = [128, 256], space = "shared", layout = "columns"} : (!ttile.buffer<[256, 128], i8>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 128], i8>
+    %22 = ttile.cast %21 : (!ttile.tile<[64, 128], i8>) -> !ttile.tile<[64, 128], f32>
+    %23 = ttile.elementwise %22, %18 {fn = "mul"} : (!ttile.tile<[64, 128], f32>, !ttile.tile<[64, 128], f32>) -> !ttile.tile<[64, 128], f32>
+    %24 = ttile.cast %23 {rounding = "nearest_even"} : (!ttile.tile<[64, 128], f32>) -> !ttile.tile<[64, 128], bf16>
+    %25 = ttile.cast %24 : (!ttile.tile<[64, 128], bf16>) -> !ttile.tile<[64, 128], f32>
+    %26 = ttile.load %0, %5, %15 {coords = ["_m", "_k"], axes = ["_k", "_m"], map = [_m, _k], bounds = [256, 16], space = "shared", layout = "columns"} : (!ttile.buffer<[16, 256], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 16], bf16>
+    %27 = ttile.cast %26 : (!ttile.tile<[128, 16], bf16>) -> !ttile.tile<[128, 16], f32>
+    %28 = ttile.dot %25, %27, %16 {unit = "wgmma", instruction = [64, 16, 16]} : (!ttile.tile<[64, 128], f32>, !ttile.tile<[128, 16], f32>, !ttile.tile<[64, 16], f32>) -> !ttile.tile<[64, 16], f32>
+    ttile.yield %28, %20 : (!ttile.tile<[64, 16], f32>, !ttile.tile<[64], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[64, 16], f32>, !ttile.tile<[64], f32>) -> (!ttile.tile<[64, 16], f32>, !ttile.tile<[64], f32>)
+  %29 = ttile.cast %13 {rounding = "nearest_even"} : (!ttile.tile<[64, 16], f32>) -> !ttile.tile<[64, 16], bf16>
+  ttile.store %29, %3, %5, %7 {coords = ["_m", "_n"], axes = ["_n", "_m"], map = [_m, _n], bounds = [128, 16], space = "registers"} : (!ttile.tile<[64, 16], bf16>, !ttile.buffer<[16, 128], bf16>, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}

@@ -94,3 +94,34 @@ ttile.kernel @leaving(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
   ttile.store %sum, %y, %i, %j {coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [256, 512], space = "shared", layout = "rows", swizzle = 64} : (!ttile.tile<[128, 256], f32>, !ttile.buffer<[256, 512], f32>, !ttile.index, !ttile.index) -> ()
   ttile.return
 }
+// -----
+// CHECK: error[T0501]: `@along` says what does not fit: rows of a thread are neighbours, and instructions have them 8 apart
+ttile.kernel @along(%0: !ttile.buffer<[16, 256], bf16>, %1: !ttile.buffer<[128, 256], i8>, %2: !ttile.buffer<[1, 128], f32>, %3: !ttile.buffer<[16, 128], bf16>) attributes {symbols = [], grid = [1, 2], writes = [3], kind = "contraction", warpgroups = 1, row_pairs = true} {
+  %4 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %5 = ttile.index %4 {names = ["_m"], expr = 16*_m} : (!ttile.index) -> !ttile.index
+  %6 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %7 = ttile.index %6 {names = ["_n"], expr = 64*_n} : (!ttile.index) -> !ttile.index
+  %8 = ttile.constant {value = 0} : () -> !ttile.tile<[64, 16], f32>
+  %9 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %10 = ttile.load %2, %7 {coords = ["_n"], axes = ["_n"], map = [0, _n], bounds = [128], space = "registers"} : (!ttile.buffer<[1, 128], f32>, !ttile.index) -> !ttile.tile<[64], f32>
+  %11 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %12 = ttile.index {names = [], expr = 256} : () -> !ttile.index
+  %13, %14 = ttile.for %11, %12, %8, %10 {step = 128} ({
+  ^bb0(%15: !ttile.index, %16: !ttile.tile<[64, 16], f32>, %17: !ttile.tile<[64], f32>):
+    %18 = ttile.broadcast %17 {axes = [0]} : (!ttile.tile<[64], f32>) -> !ttile.tile<[64, 128], f32>
+    %19 = ttile.index %15 {names = ["_k"], expr = ((_k + 128) mod 256)} : (!ttile.index) -> !ttile.index
+    %20 = ttile.load %2, %7 {coords = ["_n"], axes = ["_n"], map = [0, _n], bounds = [128], space = "registers"} : (!ttile.buffer<[1, 128], f32>, !ttile.index) -> !ttile.tile<[64], f32>
+    %21 = ttile.load %1, %7, %15 {coords = ["_n", "_k"], axes = ["_n", "_k"], map = [_n, _k], bounds = [128, 256], space = "shared", layout = "rows"} : (!ttile.buffer<[128, 256], i8>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 128], i8>
+    %22 = ttile.cast %21 : (!ttile.tile<[64, 128], i8>) -> !ttile.tile<[64, 128], f32>
+    %23 = ttile.elementwise %22, %18 {fn = "mul"} : (!ttile.tile<[64, 128], f32>, !ttile.tile<[64, 128], f32>) -> !ttile.tile<[64, 128], f32>
+    %24 = ttile.cast %23 {rounding = "nearest_even"} : (!ttile.tile<[64, 128], f32>) -> !ttile.tile<[64, 128], bf16>
+    %25 = ttile.cast %24 : (!ttile.tile<[64, 128], bf16>) -> !ttile.tile<[64, 128], f32>
+    %26 = ttile.load %0, %5, %15 {coords = ["_m", "_k"], axes = ["_k", "_m"], map = [_m, _k], bounds = [256, 16], space = "shared", layout = "columns"} : (!ttile.buffer<[16, 256], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 16], bf16>
+    %27 = ttile.cast %26 : (!ttile.tile<[128, 16], bf16>) -> !ttile.tile<[128, 16], f32>
+    %28 = ttile.dot %25, %27, %16 {unit = "wgmma", instruction = [64, 16, 16]} : (!ttile.tile<[64, 128], f32>, !ttile.tile<[128, 16], f32>, !ttile.tile<[64, 16], f32>) -> !ttile.tile<[64, 16], f32>
+    ttile.yield %28, %20 : (!ttile.tile<[64, 16], f32>, !ttile.tile<[64], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[64, 16], f32>, !ttile.tile<[64], f32>) -> (!ttile.tile<[64, 16], f32>, !ttile.tile<[64], f32>)
+  %29 = ttile.cast %13 {rounding = "nearest_even"} : (!ttile.tile<[64, 16], f32>) -> !ttile.tile<[64, 16], bf16>
+  ttile.store %29, %3, %5, %7 {coords = ["_m", "_n"], axes = ["_n", "_m"], map = [_m, _n], bounds = [128, 16], space = "registers"} : (!ttile.tile<[64, 16], bf16>, !ttile.buffer<[16, 128], bf16>, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}

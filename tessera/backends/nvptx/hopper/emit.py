@@ -240,7 +240,8 @@ class MatrixEmitter:
 
     def _thread(self, rows: int) -> Thread:
         """Where this thread stands in a tile of which each consumer has so many rows."""
-        return thread_of(self.f, self.setting.tid, self.setting.group, rows)
+        apart = 1 if self.kernel.values().get("row_pairs") else 8
+        return thread_of(self.f, self.setting.tid, self.setting.group, rows, apart)
 
     def enter(self, op: SpecOp) -> None:
         """What is written next belongs to an op."""

@@ -27,17 +27,23 @@ FRAGMENT, ROWS, COLUMNS = "fragment", "rows", "columns"
 class Layout:
     """How a tile lies over a warpgroup: `blocks` of 64 rows, and columns; vectors have those of their fragment.
 
-    A warp has 16 rows of a block, and those of the next block `step` rows further on.
+    A warp has 16 rows of a block, and those of the next block `step` rows further on. A thread has two of the 16, which
+    are `apart`: 8 where instructions say so, 1 where rows of operands are what threads say they are.
     """
 
     kind: str
     blocks: int
     columns: int
     step: int = 64
+    apart: int = 8
 
     def with_columns(self, columns: int) -> Layout:
         """The same rows, and other columns."""
-        return Layout(self.kind, self.blocks, columns, self.step)
+        return Layout(self.kind, self.blocks, columns, self.step, self.apart)
+
+    def first_row(self, number: int) -> int:
+        """The static part of a row of the thread, by its number; lanes and warps add theirs."""
+        return self.step * (number // 2) + self.apart * (number % 2)
 
     @property
     def count(self) -> int:
@@ -55,11 +61,6 @@ class Layout:
         """The number of an element's column among those of the thread."""
         inside = element % (self.columns // 2)
         return element if self.kind == COLUMNS else 2 * (inside // 4) + inside % 2
-
-
-def first_row(number: int, step: int = 64) -> int:
-    """The static part of a row of the thread, by its number; lanes and warps add theirs."""
-    return step * (number // 2) + 8 * (number % 2)
 
 
 def first_column(number: int) -> int:
@@ -195,7 +196,7 @@ class Coordinates:
         """The row coordinate of each row of the thread."""
         assert self.row_axis is not None
         f, start = self.f, self.f.add(self.env[self.row_axis], _wide(self.f, self.thread.row))
-        return [f.add(start, first_row(number, self.layout.step)) for number in range(2 * self.layout.blocks)]
+        return [f.add(start, self.layout.first_row(number)) for number in range(2 * self.layout.blocks)]
 
     @cached_property
     def column(self) -> Value:
@@ -417,7 +418,7 @@ def reduce_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
     """Rows to one number each: four chains over the thread's columns, then the four threads of the row."""
     found = [across_threads(f, value, kind, tile.dtype) for value in reduce_own(f, tile, kind)]
     layout = tile.layout
-    return Registers(Layout(ROWS, layout.blocks, layout.columns, layout.step), tile.dtype, found)
+    return Registers(Layout(ROWS, layout.blocks, layout.columns, layout.step, layout.apart), tile.dtype, found)
 
 
 def _across(f: FunctionText, value: Value, distance: int) -> Value:
@@ -426,9 +427,10 @@ def _across(f: FunctionText, value: Value, distance: int) -> Value:
     return effect(f, text, f"={kind},{kind}", [value], value.type)
 
 
-def thread_of(f: FunctionText, tid: Value, group: Value, rows: int) -> Thread:
-    """Where a thread of a consumer stands: `group` is its warpgroup, which has so many rows."""
+def thread_of(f: FunctionText, tid: Value, group: Value, rows: int, apart: int = 8) -> Thread:
+    """Where a thread of a consumer stands: `group` is its warpgroup, which has so many rows; its two are `apart`."""
     lane, warp = op32(f, "and", tid, 31), op32(f, "and", op32(f, "lshr", tid, 5), 3)
-    inside = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "lshr", lane, 2))
+    first, own = op32(f, "mul", warp, 16), op32(f, "lshr", lane, 2)
+    inside = op32(f, "add", first, op32(f, "shl", own, 1) if apart == 1 else own)
     row = op32(f, "add", op32(f, "mul", group, rows), inside)
     return Thread(row, op32(f, "shl", op32(f, "and", lane, 3), 1))

@@ -57,7 +57,7 @@ from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.typed_ops import IndexOp
+from tessera.ir.target.typed_ops import ConstantOp, IndexOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32, i64
 
@@ -85,6 +85,7 @@ class TileOps:
         self.f, self.setting, self.values, self.is_first = f, setting, values, is_first
         self.consumers: int = kernel.value("consumers")
         self.exact = is_exact(kernel)
+        self.apart = 1 if kernel.values().get("row_pairs") else 8
         self.window: Window | None = None
         """The columns that are at hand; None for all."""
         self._thread_of = thread
@@ -115,8 +116,8 @@ class TileOps:
             return Layout(COLUMNS, 1, self._columns(type.sizes[0]))
         blocks = type.sizes[0] // (MMA_ROWS * self.consumers)
         if isinstance(type, (RowVectorAttr, PartialRowsAttr)):
-            return Layout(ROWS, blocks, 8, self.step)
-        return Layout(FRAGMENT, blocks, self._columns(type.sizes[1]), self.step)
+            return Layout(ROWS, blocks, 8, self.step, self.apart)
+        return Layout(FRAGMENT, blocks, self._columns(type.sizes[1]), self.step, self.apart)
 
     def _columns(self, size: int) -> int:
         return size if self.window is None else self.window.count
@@ -221,6 +222,9 @@ class TileOps:
         is_rounded = dtype is f32 and _is_rounded(op.result)
         if is_rounded and fn in PAIRED and (pairs := self._pairs(op)) is not None:
             return Registers(tiles[0].layout, bf16, None, paired_math(self.f, fn, *pairs))
+        packed = self._on_bytes(op, tiles)
+        if packed is not None:
+            return packed
         columns = [tile.floats(self.f) for tile in tiles]
         short = is_rounded and not self.exact
         if short and fn == "div":
@@ -234,6 +238,16 @@ class TileOps:
         rows = list(zip(*columns, strict=True))
         found = map_once(lambda args: elements.math_of(self.f, fn, args, dtype, self.exact), rows)
         return Registers(tiles[0].layout, type.dtype, found)
+
+    def _on_bytes(self, op: target_ops.ElementwiseOp, tiles: Sequence[Registers]) -> Registers | None:
+        """Integers of one byte and a number, four at a time; None for all else."""
+        tile, maker = tiles[0], op.operands[-1].owner
+        if len(tiles) != 2 or not isinstance(tile, ByteRegisters) or not isinstance(maker, ConstantOp):
+            return None
+        given: Any = maker.value("value")
+        if isinstance(given, Dim) or shaped_type(op.result).dtype is not tile.dtype:
+            return None
+        return tile.with_number(self.f, op.fn, int(given))
 
     def _pairs(self, op: SpecOp) -> list[list[Value]] | None:
         """The operands of an op packed in pairs, where all of them are bf16 that was widened for it."""

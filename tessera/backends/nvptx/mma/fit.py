@@ -115,7 +115,7 @@ def _stages_of_half(plan: Plan, rings: Sequence[Ring], staging: int) -> list[int
 
     One warpgroup that multiplies what it computes from another dot waits for itself: 64 rows of an attention.
     """
-    if plan.consumers != 1 or len(plan.dots) != 2:
+    if plan.consumers != 1 or len(plan.dots) != 2 or any(dot.inputs for dot in plan.dots.values()):
         return None
     try:
         return stages_by_engine(rings, staging, shared=HALF_SHARED)

@@ -446,7 +446,7 @@ class MatrixLowering(Writer):
 
     kind = "matrix_kernel"
     features = WGMMA_FEATURES
-    kept: tuple[str, ...] = ("registers", "multicast")
+    kept: tuple[str, ...] = ("registers", "multicast", "row_pairs")
     """Attributes of the tile kernel that the kernel has too."""
     roles: tuple[type[Role], type[Role]] = (Producer, Consumer)
 

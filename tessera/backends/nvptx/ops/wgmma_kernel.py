@@ -59,6 +59,7 @@ def _check_kernel(op: ops.MatrixKernelOp) -> None:
     )
     _check_shares(op)
     _check_multicast(op)
+    _check_row_pairs(op)
     if is_uniform:
         _check_uniform(op)
         return
@@ -107,6 +108,14 @@ def _check_multicast(op: SpecOp) -> None:
     for part in parts_in(op, "ttarget.tiles"):
         if part.value("group") % 2 or part.value("mailbox") != -1:
             part.fail("the programs of a cluster are neighbours in time, in groups of an even number")
+
+
+def _check_row_pairs(op: ops.MatrixKernelOp) -> None:
+    """Which rows a thread has is for a kernel to say only where threads alone read and write them."""
+    for part in parts_in(op, "ttarget.store_tile", "ttarget.mma_add", "ttarget.mma_issue") if op.row_pairs else ():
+        is_held = part.name == "ttarget.mma_issue" and isinstance(part.operands[1].type, OperandAttr)
+        if not is_held:
+            part.fail("rows of a thread are neighbours, and this has them 8 apart")
 
 
 def _check_budget(op: SpecOp) -> None:
@@ -403,6 +412,7 @@ SPECS = (
             Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
             SHARED,
             Attribute("multicast", "bool", False, "whether clusters of two CTAs copy what both read for each other"),
+            Attribute("row_pairs", "bool", False, "whether two rows that a thread has are neighbours, not 8 apart"),
         ),
         _check_kernel,
     ),

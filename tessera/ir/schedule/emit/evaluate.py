@@ -7,7 +7,7 @@ way. So any fusable set of ops becomes one kernel, and a value is computed exact
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -334,6 +334,8 @@ class Evaluator:
         self.body, self.tile, self.flat = body, tile, flat
         self.buffers = dict(buffers)
         self.ready: dict[int, tuple[SSAValue, tuple[str, ...]]] = {}
+        self.boxes: dict[int, Callable[[IndexMap], tuple[int, IndexMap]]] = {}
+        """Of an assembly all of whose elements that are asked for are in one box: the operand, and its index."""
         self.makers = producers(body)
         self._memory: list[dict[Any, SSAValue]] = [{}]
 
@@ -378,6 +380,8 @@ class Evaluator:
                 return self.value(source, where, region)
             if isinstance(lower, Gather):
                 return self._gather(lower, record, value, at, region)
+            if value in self.boxes:
+                return self.value(*self.boxes[value](tuple(at)), region)
             assert isinstance(lower, Pointwise), f"{record.op} is not computed on tiles"
             return self._pointwise(lower, record, value, at, region)
         finally:

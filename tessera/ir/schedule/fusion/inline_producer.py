@@ -41,7 +41,7 @@ class InlineProducer(FusionRule):
         """Inlined records that an operand of a contraction is computed by."""
 
     def targets(self, site: Site) -> Iterable[Group]:
-        if site.group is None or not site.group.kind.can_inline:
+        if site.group is None or not (site.group.kind.can_inline or self._is_assembled(site.group)):
             return []
         reader = self._only_reader(site.group)
         return [] if reader is None else [reader]
@@ -66,6 +66,8 @@ class InlineProducer(FusionRule):
         assert inner is not None
         if not self.groups.is_allowed(inner):
             return False
+        if self._is_assembled(inner):
+            return self._is_dequantized(inner, group)
         facets = [spec_of(self.records[number]).lower for number in inner.records]
         computed = [facet for facet in facets if isinstance(facet, Pointwise)]
         masked = [facet for facet in facets if isinstance(facet, Gather) and facet.fill is not None]
@@ -118,8 +120,12 @@ class InlineProducer(FusionRule):
         lower = spec_of(record).lower
         if isinstance(lower, Contraction) and all(self._is_copied(self.records[own], record) for own in group.records):
             return True
-        if isinstance(lower, Contraction) and self._can_dequantize(group, record):
+        if (isinstance(lower, Contraction) or number in self._operands) and self._is_dequantized(
+            group, self.groups.owner[number]
+        ):
             return True
+        if self._is_assembled(group):
+            return False
         if isinstance(lower, Contraction) or number in self._operands:
             return all(self._may_convert(self.records[own], record) for own in group.records)
         return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
@@ -135,15 +141,24 @@ class InlineProducer(FusionRule):
         if not self.program.computes:
             return False
         inside = [self.records[number] for number in group.records]
-        facets = [spec_of(record).lower for record in inside]
+        facets = [spec_of(record).lower for record in inside if not isinstance(spec_of(record).lower, Assembly)]
         if not all(isinstance(facet, Pointwise) and not facet.expensive and facet.flops <= CHEAP for facet in facets):
             return False
-        own, free = {value for record in inside for value in record.results}, self.program.free
-        reads = self.program.reads(self.program.makers[contraction.results[0]])
-        if own.isdisjoint(read.value for read in reads):
-            return False
-        found = computed_operand(self.program.tape, contraction, lambda record: record.results[0] in own | free)
-        return found is not None
+        own = {value for record in inside for value in record.results}
+        known, reached = own | self.program.free | self.groups.inlined, set[int]()
+
+        def is_inside(record: Record) -> bool:
+            reached.update(record.results)
+            return record.results[0] in known
+
+        found = computed_operand(self.program.tape, contraction, is_inside)
+        is_boxed = found is not None and found.boxes[0].assembly >= 0
+        return found is not None and not own.isdisjoint(reached) and (is_boxed or len(facets) == len(inside))
+
+    def _is_assembled(self, group: Group) -> bool:
+        """Whether a group puts a result together, which only an operand of a contraction is computed from."""
+        facets = [spec_of(self.records[number]).lower for number in group.records]
+        return any(isinstance(facet, Assembly) for facet in facets)
 
     def _is_operand(self, number: int) -> bool:
         """Whether a contraction reads what a record gives, maybe through conversions that are inlined already."""

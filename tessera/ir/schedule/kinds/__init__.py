@@ -32,6 +32,8 @@ class GroupKind:
     name = ""
     facets: tuple[type, ...] = ()
     """Ops with one of these facets start a group of the kind, where no rule lets them join another."""
+    takes: tuple[type, ...] = ()
+    """Facets of other ops that its kernel may compute, beside pointwise ops, views and gathers."""
     is_kernel = False
     """Whether kernels compute it; what does not is control flow and effects, written into the host program."""
     takes_epilogue = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -16,7 +17,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.index_maps import IndexMap, simplify
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.computed_operands import COMPUTED_ROWS, computed_block, computed_operand
+from tessera.ir.schedule.computed_operands import COMPUTED_ROWS, Box, box_read, computed_block, computed_operand
 from tessera.ir.schedule.emit.evaluate import (
     Evaluator,
     axes_of,
@@ -30,7 +31,7 @@ from tessera.ir.schedule.emit.evaluate import (
 from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import check_epilogue
-from tessera.ir.tile.facets import Contraction, ContractionMaps, Pointwise, View
+from tessera.ir.tile.facets import Assembly, Contraction, ContractionMaps, Pointwise, View
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, f32, f64, i32, i64
@@ -199,21 +200,29 @@ class ContractionKernel:
         rows, columns = self.axes
         operands = tuple(zip(((rows, "_k"), ("_k", columns)), (0, 1) if rows == "_m" else (1, 0), strict=True))
 
-        def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        def step(box: Box, index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             here = TileRegion({**coords, "_k": index})
-            regions = [here.along(axes, [sizes[axis] for axis in axes], bounds) for axes, _ in operands]
+            ends = [bounds if box.assembly < 0 or at else {**bounds, "_k": box.high} for at in range(2)]
+            pairs = zip(operands, ends, strict=True)
+            regions = [here.along(axes, [sizes[axis] for axis in axes], end) for (axes, _), end in pairs]
             with evaluator.scope():
                 following = self._keep_scales(evaluator, regions[0], carried[1:])
                 pairs = zip(operands, regions, strict=True)
                 left, right = (tile.cast(self._operand(evaluator, one, region), dtype) for (_, one), region in pairs)
                 return [tile.dot(left, right, carried[0]), *following]
 
-        start = tile.full(0, (sizes[rows], sizes[columns]), dtype)
-        scales: list[SSAValue] = []
+        carried = [tile.full(0, (sizes[rows], sizes[columns]), dtype)]
+        boxes: Sequence[Box] = (Box(Dim.constant(0), self.k),)
         if self.computed is not None:
             here = TileRegion({**coords, "_k": tile.index(0)})
-            scales = self._load_scales(evaluator, here.along((rows,), (sizes[rows],), {rows: bounds[rows]}))
-        return tile.loop(tile.index(0), tile.index(self.k), BK, step, [start, *scales])[0]
+            carried += self._load_scales(evaluator, here.along((rows,), (sizes[rows],), {rows: bounds[rows]}))
+            boxes = self.computed.boxes
+        for box in boxes:
+            if box.assembly >= 0:
+                maker = evaluator.makers[box.assembly]
+                evaluator.boxes[box.assembly] = partial(box_read, self.body, maker, box.number)
+            carried = tile.loop(tile.index(box.low), tile.index(box.high), BK, partial(step, box), carried)
+        return carried[0]
 
     def _join(self, evaluator: Evaluator, coords: Mapping[str, SSAValue], block: tuple[int, int, int]) -> SSAValue:
         """Segment after segment, and the tree over them: what waits for its neighbour is carried, one for each level.
@@ -322,6 +331,7 @@ class ContractionKind(KernelKind):
     name = "contraction"
     facets = (Contraction,)
     takes_epilogue = True
+    takes = (Assembly,)
     models = {
         "contraction.block": ("static model", contraction_block),
         "contraction.computed": ("static model", computed_block),
@@ -329,6 +339,10 @@ class ContractionKind(KernelKind):
 
     def check(self, body: Tape, axes: tuple[int, ...]) -> None:
         check_epilogue(body, Contraction)
+        if any(isinstance(spec_of(record).lower, Assembly) for record in body.records):
+            found = computed_operand(body, contraction_in(body)[0])
+            if found is None or found.boxes[0].assembly < 0:
+                raise ValueError("a contraction computes an operand from boxes along K, and this one has others")
 
     def knobs(self, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
         # Only machines that prefetch into shared memory have buffers to count; 0 is as many as fit.

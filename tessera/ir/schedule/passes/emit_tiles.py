@@ -109,7 +109,7 @@ def _kind_of(fuse: FuseOp, body: Tape, request: Request) -> KernelKind:
     if any(isinstance(facet, Library) for facet in facets) and request.library is None:
         refuse(fuse, f"`@{fuse.body}` is computed by a kernel of the library, and there is none here")
     heads = sum(isinstance(facet, kind.facets) for facet in facets)
-    others = [facet for facet in facets if not isinstance(facet, (Pointwise, View, Gather, *kind.facets))]
+    others = [facet for facet in facets if not isinstance(facet, (Pointwise, View, Gather, *kind.facets, *kind.takes))]
     if others or (kind.takes_epilogue and heads != 1):
         refuse(fuse, f"a group of kind {fuse.kind} does not compute the ops of `@{fuse.body}`")
     return kind
