@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, contraction_block
-from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
+from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column
 from tessera.backends.nvptx.mma.clipped_steps import begin_of_whole, end_of_whole
 from tessera.backends.nvptx.mma.fit import check_fit
 from tessera.backends.nvptx.mma.plan import plan_of
@@ -146,7 +146,7 @@ def test_a_fragment_has_every_element_once(blocks: int, columns: int) -> None:
     for thread in range(128):
         lane, warp = thread % 32, thread // 32
         for place in range(layout.count):
-            row = first_row(layout.row(place)) + 16 * warp + lane // 4
+            row = layout.first_row(layout.row(place)) + 16 * warp + lane // 4
             column = first_column(layout.column(place)) + 2 * (lane % 4)
             seen.add((row, column))
             assert layout.row(place) < rows.count
