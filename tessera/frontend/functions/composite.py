@@ -26,7 +26,7 @@ from tessera.frontend.functions.operands import (
 )
 from tessera.frontend.size import Size, size_of
 from tessera.ir.base.dispatch import apply
-from tessera.ir.graph.ops.attention import PART
+from tessera.ir.graph.split_keys import PART
 from tessera.types.dtype import DType, f64, i64
 from tessera.types.promotion import FLOATING
 
@@ -123,8 +123,9 @@ def attention(
     no mask (T0201). A row that sees no key gives 0. A key that a mask hides has the weight 0, with which its value is
     still multiplied, as IEEE 754 has it: an infinity or NaN there gives NaN.
 
-    With `split_keys` keys are taken in parts of 512, as those of a cache always are: for one query to many keys parts
-    run in parallel. That joins sums in another order, which is the same for one query and for many.
+    With `split_keys` keys are taken in parts of 512, as those of a cache always are, and those of up to 64 queries to
+    more than 1024 keys without a mask: parts of few queries run in parallel. That joins sums in another order, which is
+    the same for one query and for many.
 
     With `return_lse` the result is a pair: the second is the log-sum-exp of each row of scores, [batch, heads, length]
     in f32 (f64 for f64), -inf for a row that sees no key.
@@ -141,10 +142,8 @@ def attention(
         return _attend_cache(q, k, causal, factor)
     operands = promote_operands("attention", (q, k, v), FLOATING)
     masks = () if mask is None else (_additive(mask),)
-    if is_pair:
-        return apply("attention_with_lse", (*operands, *masks), {"causal": causal, "scale": factor})
-    part = PART if is_split else 0
-    return apply("attention", (*operands, *masks), {"causal": causal, "scale": factor, "part": part})
+    given = {"causal": causal, "scale": factor, **({"part": PART} if is_split else {})}
+    return apply("attention_with_lse" if is_pair else "attention", (*operands, *masks), given)
 
 
 def _attend_cache(q: Any, cache: Any, causal: bool, scale: float | None) -> Any:

@@ -66,7 +66,9 @@ class _Parts(Attention):
 
     @property
     def _candidates(self) -> tuple[int, ...]:
-        return (8, 16, 32)
+        # Keys are read once for each block of queries: a block has as many as there are, up to what threads hold.
+        rows, sizes = self._row_count.value or 1, (8, 16, 32)
+        return tuple(sorted(sizes, key=lambda size: (-(-rows // size), size)))
 
     @property
     def _part_count(self) -> Dim:

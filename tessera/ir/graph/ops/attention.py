@@ -22,7 +22,6 @@ from tessera.ir.base.spec import (
     OpSpec,
     PolicyRule,
     Sample,
-    Simplifier,
 )
 from tessera.ir.graph.building import (
     Types,
@@ -44,6 +43,7 @@ from tessera.ir.graph.building import (
 )
 from tessera.ir.graph.ops.contraction import accumulate_matmul
 from tessera.ir.graph.samples import Make, normal
+from tessera.ir.graph.split_keys import DECIDED, PART, PART_UNIT, SPLIT, decide_part, split_keys
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, minimum
@@ -142,34 +142,13 @@ def _infer_with_lse(ctx: InferContext, types: Types, attributes: Attributes) -> 
     return [out, out.with_shape(out.shape[:3]).with_dtype(out.dtype.compute)]
 
 
-PART = 512
-"""Keys of a part where attention splits them. It decides in which order sums are joined, so it is never chosen."""
-_PART_UNIT = 256
-_SPLIT = "keys of a part, joined in order, a multiple of 256; 0 for one pass over all"
-
-
 def _check_part(ctx: InferContext, op: str, attributes: Attributes) -> None:
     part = attributes["part"]
-    if part < 0 or part % _PART_UNIT:
+    if part < 0 or part % PART_UNIT:
         raise ctx.fail(
-            f"`{op}` takes keys in parts of a multiple of {_PART_UNIT}, got {part}",
+            f"`{op}` takes keys in parts of a multiple of {PART_UNIT}, got {part}",
             help=f"write `part={PART}`, or 0 for one pass",
         )
-
-
-def _split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """One query: parts of the keys in parallel, then joined. Kernels with all parts have the same bits.
-
-    `causal` hides nothing from a last query. A fourth operand is a mask, or how many keys of a cache there are.
-    """
-    q, k, _, *others = (b.type_of(value) for value in operands)
-    keys, part = k.shape[2].value, attributes["part"]
-    is_masked = any(not other.dtype.is_integer for other in others)
-    if not part or is_masked or q.shape[2].value != 1 or (keys is not None and keys <= part):
-        return None
-    parts = b.emit("attention_parts", *operands, keys=part, scale=attributes["scale"])
-    lengths = operands[3:]
-    return b.emit("attention_join", *parts, *lengths, dtype=q.dtype, keys=part if lengths else 0)
 
 
 def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
@@ -538,8 +517,9 @@ SPECS: tuple[OpSpec, ...] = (
         "softmax(q kT * scale + mask) v with k, v shared by groups of heads; a row that sees no key gives 0.",
         ("q", "k", "v", "mask*"),
         CAUSAL,
-        Attribute("part", "int", 0, _SPLIT),
+        Attribute("part", "int", 0, DECIDED),
         infer=_infer_attention,
+        attribute_rule=decide_part,
         reference=attention_reference,
         samples=(
             *_ATTENDED,
@@ -547,7 +527,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("hidden row", _arrays(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
             Sample("parts", _arrays(1, 2, 1, 3, 600, 8), {"causal": True, "part": 256}),
         ),
-        simplify=_split_keys,
+        simplify=split_keys,
         with_residuals="attention_with_lse",
         interval=_WEIGHTED_VALUES,
     ),
@@ -556,9 +536,10 @@ SPECS: tuple[OpSpec, ...] = (
         "`attention`, and the log-sum-exp of each row of its scores, -inf for a row that sees no key.",
         ("q", "k", "v", "mask*"),
         CAUSAL,
-        Attribute("part", "int", 0, _SPLIT),
+        Attribute("part", "int", 0, DECIDED),
         results=("out", "lse"),
         infer=_infer_with_lse,
+        attribute_rule=decide_part,
         reference=attention_with_lse_reference,
         samples=_ATTENDED,
         interval=ANYTHING,
@@ -568,7 +549,7 @@ SPECS: tuple[OpSpec, ...] = (
         "Attention over the first `length` keys of a cache; causal: the last query is at `length - 1`.",
         ("q", "k", "v", "length"),
         Attribute("causal", "bool", True),
-        Attribute("part", "int", PART, _SPLIT),
+        Attribute("part", "int", PART, SPLIT),
         infer=_infer_cached,
         reference=cached_attention_reference,
         samples=(
@@ -578,7 +559,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("parts", _with_length(_arrays(1, 2, 1, 3, 600, 8), 520), {"part": 256}),
             Sample("one query to parts", _with_length(_arrays(1, 4, 2, 1, 600, 8), 300), {"part": 256}),
         ),
-        simplify=_split_keys,
+        simplify=split_keys,
         interval=_WEIGHTED_VALUES,
     ),
     OpSpec(
