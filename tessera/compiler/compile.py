@@ -231,7 +231,8 @@ def _schedule(
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations, observe=observe)
     module = from_tape(tape)
     joining = _joining(compilation.machine, options)
-    passes = graph.pipeline(checks=options.debug, level=plan.level, joining=joining, limit=plan.limit)
+    kept = plan.limit if joining else 0
+    passes = graph.pipeline(checks=options.debug, level=plan.level, joining=joining, limit=plan.limit, kept=kept)
     stages.run("graph", passes, module, graph.EXIT)
     stages.run(
         "schedule",

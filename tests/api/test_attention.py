@@ -132,6 +132,18 @@ def test_factors_of_parts_that_lose_everything() -> None:
         assert alone.tobytes() == found[:, :, -1:].tobytes()
 
 
+def attend_whole_parts(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, split_keys=True)
+
+
+def attend_whole_cache(q: Any, k: Any, v: Any, length: Any) -> Any:
+    return ts.ops.attention(q, ts.KVCache(k, v, length))
+
+
+def attend_with(q: Any, k: Any, mask: Any) -> Any:
+    return ts.ops.attention(q, k, k, mask)
+
+
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
 def test_few_queries_have_the_recipe_of_a_cache(dtype: Any) -> None:
     """By the lengths alone: parts of few heads run apart, those of many in one kernel, with the same bits."""
@@ -144,15 +156,12 @@ def test_few_queries_have_the_recipe_of_a_cache(dtype: Any) -> None:
         bound = {2: 2.0**-7, 4: 1e-5}[q.dtype.itemsize]
         np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=bound, atol=bound / 8)
         if is_few:
-            asked = ts.jit(lambda q, k, v: ts.ops.attention(q, k, v, split_keys=True))
-            assert np.asarray(asked(q, k, k)).tobytes() == found.tobytes()
+            assert np.asarray(ts.jit(attend_whole_parts)(q, k, k)).tobytes() == found.tobytes()
             # A cache, a row alone, a batch alone, the residual of a gradient: one row is one row.
-            cache = ts.jit(lambda q, k, v, n: ts.ops.attention(q, ts.KVCache(k, v, n)))
-            assert np.asarray(cache(q, k, k, np.array(1300))).tobytes() == found.tobytes()
+            assert np.asarray(ts.jit(attend_whole_cache)(q, k, k, np.array(1300))).tobytes() == found.tobytes()
             assert np.asarray(ts.jit(whole)(q[:, :, :1], k, k)).tobytes() == found[:, :, :1].tobytes()
             assert np.asarray(ts.jit(whole)(q[1:], k[1:], k[1:])).tobytes() == found[1:].tobytes()
-            pair = ts.jit(lambda q, k, v: ts.ops.attention(q, k, v, return_lse=True))(q, k, k)
-            assert np.asarray(pair[0]).tobytes() == found.tobytes()
+            assert np.asarray(ts.jit(whole_with_lse)(q, k, k)[0]).tobytes() == found.tobytes()
 
 
 def test_few_queries_of_many_heads_are_one_kernel_with_the_same_bits() -> None:
@@ -170,8 +179,7 @@ def test_without_being_asked_keys_are_taken_in_one_pass() -> None:
         q, k = heads((1, 2, queries, 16), ml_dtypes.bfloat16, 1), heads((1, 2, keys, 16), ml_dtypes.bfloat16, 2)
         assert "part = " not in ts.jit(whole).lower(q, k, k).graph
     q, k, mask = heads((1, 2, 2, 16), np.float32, 1), heads((1, 2, 2000, 16), np.float32, 2), np.zeros((2, 2000))
-    masked = ts.jit(lambda q, k, m: ts.ops.attention(q, k, k, m)).lower(q, k, mask.astype(np.float32))
-    assert "part = " not in masked.graph
+    assert "part = " not in ts.jit(attend_with).lower(q, k, mask.astype(np.float32)).graph
 
     def free(q: ts.Tensor[1, 2, "S", 16], k: ts.Tensor[1, 2, "T", 16]) -> Any:
         return ts.ops.attention(q, k, k)

@@ -102,7 +102,7 @@ def test_few_queries_have_the_bits_of_one_kernel_and_of_a_cache(queries: int, he
     jitted, over = ts.jit(whole, backend="cuda"), ts.jit(cached, backend="cuda")
     with poisoned():
         found = np.asarray(jitted(q, k, v))
-    some = [np.ascontiguousarray(part) for part in (q[:, :4], k[:, :2], v[:, :2])]
+    some: Any = [np.ascontiguousarray(part) for part in (q[:, :4], k[:, :2], v[:, :2])]
     assert "attention_parts" in jitted.lower(*some).target
     assert distance(found[:, :4], exact(*some)[0]) <= (1e-5 if dtype is np.float32 else 4e-3)
     with poisoned():

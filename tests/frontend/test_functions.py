@@ -31,7 +31,7 @@ OTHER_NAMES = {
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
     "take_along_legal", "index_legal", "take_legal", "pad_gather", "attention_parts", "attention_join", "kv_write",
-    "attention_tangent", "attention_backward", "ragged_blocks", "ragged_outer",
+    "attention_tangent", "attention_backward", "attention_backward_keys", "ragged_blocks", "ragged_outer",
     "join_segments", "size_cond", "custom_linear", "optimization_barrier", "saved_value",
 }  # fmt: skip
 """What decompositions are made of; users do not call them."""

@@ -234,7 +234,7 @@ class _Scores:
         self.group = q.shape[1] // max(k.shape[1], 1)
         self.q, self.k, self.v = np.abs(q), *(np.abs(np.repeat(one, self.group, axis=1)) for one in (k, v))
         self.scale = abs(asked.attributes["scale"] or 1.0 / np.sqrt(max(q.shape[3], 1)))
-        added = causal_mask(q.shape[2], k.shape[2]) if asked.attributes["causal"] else np.zeros(())
+        added = causal_mask(q.shape[2], k.shape[2]) if asked.attributes.get("causal") else np.zeros(())
         for mask in masks:
             added = added + mask.astype(np.float64)
         sign = np.sign(asked.attributes["scale"] or 1.0)
@@ -256,6 +256,18 @@ class _Scores:
     def join(self, x: Array) -> Array:
         """The sum over heads that share one."""
         return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(2)
+
+
+def _attention_backward_keys(asked: Asked) -> Array:
+    """The same without the last chain, for the gradients of scores."""
+    if asked.place or not asked.exact.size:
+        return _attention_backward(asked)
+    cotangent, _, delta = (np.abs(one.astype(np.float64)) for one in asked.arrays[3:6])
+    with np.errstate(all="ignore"):
+        of = _Scores(asked, (), asked.arrays[4])
+        reach = cotangent @ np.swapaxes(of.v, 2, 3) + delta[..., np.newaxis]
+        relative = of.relative + asked.eps * asked.sides * (of.v.shape[3] + 8)
+        return np.swapaxes(of.shares * reach * relative, 2, 3)
 
 
 def _attention_backward(asked: Asked) -> Array:
@@ -377,6 +389,7 @@ BOUNDS: dict[str, Bound] = {
     "attention_join": _join,
     "attention_tangent": _attention_tangent,
     "attention_backward": _attention_backward,
+    "attention_backward_keys": _attention_backward_keys,
     "cross_entropy": _cross_entropy,
     "matmul": _chain(lambda asked: asked.arrays[0].shape[-1]),
     **dict.fromkeys(("ragged_dot", "ragged_blocks"), _chain(lambda asked: asked.arrays[0].shape[-1])),

@@ -111,6 +111,7 @@ FAMILIES: dict[str, Forms] = {
     "attention_parts": composite.attention_parts,
     "attention_join": composite.attention_join,
     "attention_backward": composite.attention_backward,
+    "attention_backward_keys": composite.attention_backward_keys,
     "attention_tangent": composite.attention_tangent,
     "join_segments": composite.join_segments,
     "cached_attention": composite.cached_attention,

@@ -261,6 +261,12 @@ def attention_backward(spec: OpSpec, dtype: DType) -> list[Form]:
     return forms
 
 
+def attention_backward_keys(spec: OpSpec, dtype: DType) -> list[Form]:
+    """The same, where nothing is hidden."""
+    forms = attention_backward(spec, dtype)
+    return [replace(form, operands=form.operands[:6], attributes=constantly()) for form in forms[:1]]
+
+
 def attention_tangent(spec: OpSpec, dtype: DType) -> list[Form]:
     """The same, by queries, keys and values."""
     q, rows = Operand(("B", 2, "S", "D")), Operand(("B", 2, "S"), values=_positive)

@@ -52,7 +52,8 @@ def gradient(causal: bool, dynamic: bool = False, block: tuple[int, int] | None 
     def loss(q: Any, k: Any, v: Any, given: Any) -> Any:
         return (ops.attention(q, k, v, causal=causal).cast(ts.f64 if q.dtype is ts.f64 else ts.f32) * given).sum()
 
-    overrides = {} if block is None else {"attention.backward": block}
+    knobs = ("attention.backward", "attention.backward_queries")
+    overrides = {} if block is None else dict.fromkeys(knobs, block)
     return ts.jit(ts.grad(loss, (0, 1, 2)), dynamic=dynamic, overrides=overrides)
 
 

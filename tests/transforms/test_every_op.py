@@ -27,6 +27,7 @@ from tests.transforms.programs import (
 WITHOUT = {
     "attention_parts": "made of `attention` behind all transforms",
     "attention_join": "made of `attention` behind all transforms",
+    "attention_backward_keys": "made of `attention_backward` behind all transforms",
     "size_cond": "made of contractions behind all transforms",
     "join_segments": "made of contractions behind all transforms",
     "bitcast": "bits have no derivative",

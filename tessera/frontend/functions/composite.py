@@ -26,7 +26,7 @@ from tessera.frontend.functions.operands import (
 )
 from tessera.frontend.size import Size, size_of
 from tessera.ir.base.dispatch import apply
-from tessera.ir.graph.split_keys import PART
+from tessera.ir.graph.key_parts import PART
 from tessera.types.dtype import DType, f64, i64
 from tessera.types.promotion import FLOATING
 

@@ -19,6 +19,7 @@ from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.inline_checkpoints import InlineCheckpoints
 from tessera.ir.graph.passes.inline_custom import InlineCustom
+from tessera.ir.graph.passes.keep_score_gradients import KeepScoreGradients
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.passes.reduce_transposed import ReduceTransposed
 from tessera.ir.graph.passes.rematerialize import BYTES, Rematerialize
@@ -47,12 +48,14 @@ EXIT = Legality("graph", frozenset(["tgraph"]), _refusal)
 sum state their accumulator."""
 
 
-def pipeline(*, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT) -> Sequence[Pass]:
+def pipeline(
+    *, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT, kept: int = 0
+) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
 
     `level` is how much of a forward part the backward part may rematerialize; `joining` is how many blocks a machine
     computes at a time that joins segments of K in its kernels, 0 for one that does not. Products of more than `limit`
-    bytes are computed in chunks where they can be.
+    bytes are computed in chunks where they can be; `kept` is how many bytes gradients of scores may have.
     """
     return (
         # First: derivatives are taken by now, and all others see the ops of the function alone.
@@ -89,6 +92,8 @@ def pipeline(*, checks: bool = False, level: int = BYTES, joining: int = 0, limi
         EliminateCommon(),
         # After it, when all readers of a transposed tensor are known: reductions alone read its source.
         ReduceTransposed(),
+        # After what works on whole gradients of attention, and before accumulators, as it makes a matmul.
+        KeepScoreGradients(kept),
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.
         StateAccumulators(),
         # After all of them: partial results are in the accumulator, and until here a contraction is one op.

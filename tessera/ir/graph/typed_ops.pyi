@@ -86,6 +86,15 @@ class AttentionBackwardOp(SpecOp):
     causal: bool
     scale: float | None
 
+class AttentionBackwardKeysOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    cotangent: SSAValue
+    lse: SSAValue
+    delta: SSAValue
+    scale: float | None
+
 class AttentionJoinOp(SpecOp):
     acc: SSAValue
     top: SSAValue

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.nvptx.tensor_cores import HALF_SHARED
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
 from tessera.ir.graph.ops.attention import attention_with_lse_reference
-from tessera.ir.graph.ops.attention_backward import attention_backward_reference
+from tessera.ir.graph.ops.attention_backward import attention_backward_keys_reference, attention_backward_reference
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tests.backends.nvptx.matrices import BACKEND, kernels_of, text_of
 from tests.oracles.nvptx_simulator import simulate
@@ -129,6 +130,56 @@ def test_simulated_kernels_have_the_values_of_the_formula(causal: bool, sizes: t
         for number in written:
             own, one = results[number - 6].astype(np.float64), wanted[number - 6]
             assert np.linalg.norm(own - one) <= 3 * EPS * np.linalg.norm(one), names_of([kernel])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_two_ctas_of_small_heads_share_a_multiprocessor(causal: bool) -> None:
+    """Both have registers and shared memory for it; heads of 128 have not."""
+    for size, is_shared in ((64, True), (32, True), (128, False)):
+        for kernel in backward_kernels(shapes_of(8, 2, 1024, 1024, size), causal):
+            found = BACKEND.matrix(kernel)
+            assert found is not None
+            assert (found.value("consumers") == 1) == is_shared
+            assert (found.value("shared") <= HALF_SHARED) == is_shared
+            assert (tuple(found.value("registers")) == (40, 216)) == is_shared
+
+
+def kept_kernels(shapes: Sequence[Sequence[int]], **given: Any) -> list[SpecOp]:
+    """The kernels of a gradient that keeps the gradients of its scores: by keys and values, and by queries."""
+    found = kernels_of(gradients(False), shapes, **given)
+    first = next(at for at, one in enumerate(found) if "backward_keys" in one.value("symbol"))
+    return found[first : first + 2]
+
+
+@pytest.mark.parametrize("size", [112, 128])
+def test_gradients_of_scores_are_stored_while_dots_are_in_flight(size: int) -> None:
+    by_keys, by_queries = kept_kernels(shapes_of(4, 4, 1024, 1024, size))
+    found = BACKEND.matrix(by_keys)
+    assert found is not None
+    (loop,) = steps_of(text_of(found))
+    body = loop.split("ttarget.yield")[0]
+    before, behind = body.split("ttarget.store_tile")
+    assert before.count("ttarget.mma_issue") == 4
+    assert behind.count("ttarget.mma_wait") == 2
+    assert "matmul" in by_queries.value("symbol")
+    assert BACKEND.matrix(by_queries) is not None
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 152, 136, 128), (1, 1, 136, 200, 128), (1, 1, 64, 72, 112)])
+def test_kept_gradients_of_scores_have_the_values_of_the_formula(sizes: tuple[int, ...]) -> None:
+    shapes, rng = shapes_of(*sizes), np.random.default_rng(7)
+    q, k, v, given = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes)
+    out, lse = map(np.asarray, attention_with_lse_reference(q, k, v))
+    delta: Any = (out.astype(np.float32) * given.astype(np.float32)).sum(-1)
+    wide_q, wide_k, wide_v, wide_given = (one.astype(np.float64) for one in (q, k, v, given))
+    wanted = attention_backward_keys_reference(wide_q, wide_k, wide_v, wide_given, lse, delta)
+    kernel = kept_kernels(shapes)[0]
+    found = BACKEND.matrix(kernel)
+    assert found is not None
+    results = [np.full(one.shape, np.nan, ml_dtypes.bfloat16) for one in wanted]
+    simulate(found, [q, k, v, given, lse, delta, *results], {})
+    for own, one in zip(results, wanted, strict=True):
+        assert np.linalg.norm(own.astype(np.float64) - one) <= 3 * EPS * np.linalg.norm(one)
 
 
 @pytest.mark.slow

@@ -26,13 +26,15 @@ from tessera.backends.nvptx.tensor_cores import (
     MMA_SYNC,
     TCGEN05,
     TENSOR_CORES,
+    WARPGROUP,
     WGMMA,
+    WGMMA_ROWS,
     TensorCores,
     UnfitError,
     candidates_on,
     check_machine,
 )
-from tessera.backends.nvptx.types import spec_ops
+from tessera.backends.nvptx.types import shaped_type, spec_ops
 from tessera.diagnostics.codes import TileVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.typed_ops import DotOp, KernelOp
@@ -110,12 +112,24 @@ def shares_multiprocessor(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> 
     return _stages_of_half(plan, rings, staging) == [ring.written for ring in rings]
 
 
+_HALF_ACCUMULATORS = 160
+"""Registers of accumulators that a thread of one of two CTAs has beside all else: with 192 ptxas spills."""
+
+
+def _accumulators(plan: Plan) -> int:
+    """Registers that a thread holds the results of all dots in: a warpgroup has 64 rows of each."""
+    columns = [shaped_type(op.results[0]).shape[1].value or 0 for op in plan.dots]
+    return sum(columns) * WGMMA_ROWS // WARPGROUP
+
+
 def _stages_of_half(plan: Plan, rings: Sequence[Ring], staging: int) -> list[int] | None:
     """Stages of which two CTAs fit where those do better than one; None where they do not.
 
-    One warpgroup that multiplies what it computes from another dot waits for itself: 64 rows of an attention.
+    One warpgroup that multiplies what it computes from another dot waits for itself: 64 rows of an attention, or of
+    its gradient.
     """
-    if plan.consumers != 1 or len(plan.dots) != 2 or any(dot.inputs for dot in plan.dots.values()):
+    computes = any(dot.inputs for dot in plan.dots.values())
+    if plan.consumers != 1 or len(plan.dots) < 2 or computes or _accumulators(plan) > _HALF_ACCUMULATORS:
         return None
     try:
         return stages_by_engine(rings, staging, shared=HALF_SHARED)

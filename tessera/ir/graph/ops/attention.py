@@ -27,13 +27,10 @@ from tessera.ir.graph.building import (
     Types,
     cast,
     check_float,
-    check_integer,
-    common_dtype,
     constant,
     cost_of,
     expand,
     index_axis,
-    match_dims,
     restate,
     same_dim,
     size_value,
@@ -41,45 +38,36 @@ from tessera.ir.graph.building import (
     visits,
     widen,
 )
+from tessera.ir.graph.key_parts import (
+    DECIDED,
+    PART,
+    SPLIT,
+    attention_join_reference,
+    attention_parts_reference,
+    check_heads,
+    check_length,
+    check_part,
+    decide_part,
+    infer_join,
+    infer_parts,
+    split_keys,
+)
 from tessera.ir.graph.ops.contraction import accumulate_matmul
 from tessera.ir.graph.samples import Make, normal
-from tessera.ir.graph.split_keys import DECIDED, PART, PART_UNIT, SPLIT, decide_part, split_keys
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import BlockFormat, DType
-from tessera.types.shape import ONE, ZERO, Named, TensorType, broadcast, equal_dims, is_refuted, path, text
+from tessera.types.shape import ONE, ZERO, Named, TensorType, broadcast, is_refuted, path, text
 
 CAUSAL = Attribute("causal", "bool", False, "hide later keys; the last query is aligned with the last key")
 SCALE = Attribute("scale", "float", None, "factor of the scores; default one over the root of the head dim")
 
 
-def _check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: TensorType) -> TensorType:
-    """The result of attending with `q` over `k` and `v`, or the first rule that breaks."""
-    for name, operand in (("q", q), ("k", k), ("v", v)):
-        if operand.rank != 4:
-            raise ctx.fail(
-                f"`{op}` needs `{name}` as [batch, heads, length, head dim], got {text(operand.shape)}",
-                help="reshape it; `split_qkv` gives this layout",
-            )
-        check_float(ctx, op, operand, name)
-    common_dtype(ctx, op, (q, k, v))
-    queries, keys, values = Named("q", q.shape), Named("k", k.shape), Named("v", v.shape)
-    match_dims(ctx, op, queries, keys, (0,))
-    match_dims(ctx, op, keys, values, (0, 1, 2))
-    match_dims(ctx, op, queries, keys, (3,))
-    remainder = q.shape[1] % k.shape[1]
-    if is_refuted(remainder, ZERO):
-        raise ctx.fail(f"`{op}` needs heads of `q` to be a multiple of those of `k`: {q.shape[1]} and {k.shape[1]}")
-    if remainder.value != 0:
-        ctx.equal(remainder, ZERO, f"`{op}` shares each head of `k` among as many heads of `q`")
-    return q.with_shape((*q.shape[:3], v.shape[3]))
-
-
 def _infer_attention(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     q, k, v, *masks = types
-    out = _check_heads(ctx, "attention", q, k, v)
-    _check_part(ctx, "attention", attributes)
+    out = check_heads(ctx, "attention", q, k, v)
+    check_part(ctx, "attention", attributes)
     if len(masks) > 1:
         raise ctx.fail(f"`attention` takes one mask, got {len(masks)}")
     for mask in masks:
@@ -142,15 +130,6 @@ def _infer_with_lse(ctx: InferContext, types: Types, attributes: Attributes) -> 
     return [out, out.with_shape(out.shape[:3]).with_dtype(out.dtype.compute)]
 
 
-def _check_part(ctx: InferContext, op: str, attributes: Attributes) -> None:
-    part = attributes["part"]
-    if part < 0 or part % PART_UNIT:
-        raise ctx.fail(
-            f"`{op}` takes keys in parts of a multiple of {PART_UNIT}, got {part}",
-            help=f"write `part={PART}`, or 0 for one pass",
-        )
-
-
 def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
     q, k, v = operands[:3]
     queries, keys = q.shape[2], k.shape[2]
@@ -164,18 +143,11 @@ def _count_operations(operands: Types, results: Types, attributes: Attributes) -
     return scores * ((q.shape[3] + v.shape[3]) * 2 + 5)
 
 
-def _check_length(ctx: InferContext, op: str, length: TensorType) -> None:
-    """A cache has one length, an integer."""
-    check_integer(ctx, op, length, "length")
-    if length.rank:
-        raise ctx.fail(f"`{op}` needs one `length` for the whole cache, got {text(length.shape)}")
-
-
 def _infer_cached(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     q, k, v, length = types
-    _check_length(ctx, "cached_attention", length)
-    _check_part(ctx, "cached_attention", attributes)
-    return [_check_heads(ctx, "cached_attention", q, k, v)]
+    check_length(ctx, "cached_attention", length)
+    check_part(ctx, "cached_attention", attributes)
+    return [check_heads(ctx, "cached_attention", q, k, v)]
 
 
 def cached_attention_reference(
@@ -315,84 +287,6 @@ def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
         return [*normal((*rows, length, size))(rng), np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)]
 
     return make
-
-
-# Attention of single queries, part of the keys by part: what `attention` of one query to many keys becomes.
-
-
-def _infer_parts(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-    q, k, v, *lengths = types
-    _check_heads(ctx, "attention_parts", q, k, v)
-    if len(lengths) > 1:
-        raise ctx.fail(f"`attention_parts` takes one length, got {len(lengths)}")
-    for length in lengths:
-        _check_length(ctx, "attention_parts", length)
-    if attributes["keys"] < 1:
-        raise ctx.fail(f"`attention_parts` needs parts of at least one key, got {attributes['keys']}")
-    equal_dims(ctx, "attention_parts", q.shape[2], ONE, f"{path('q', 2, q.shape[2])} and one query")
-    rows = (*q.shape[:2], k.shape[2].ceildiv(attributes["keys"]))
-    top = q.with_shape(rows).with_dtype(q.dtype.compute)
-    return [top.with_shape((*rows, v.shape[3])), top, top]
-
-
-def attention_parts_reference(
-    q: Array, k: Array, v: Array, *lengths: Array, keys: int, scale: float | None = None
-) -> tuple[Array, Array, Array]:
-    """Each part of the keys alone: accumulators, maxima and sums of exp2, as `attention` carries them between parts."""
-    wide = np.float64 if q.dtype == np.float64 else np.float32
-    filled = min([k.shape[2], *(max(int(length), 0) for length in lengths)])
-    groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
-    own, values = (np.repeat(x.astype(np.float64), groups, axis=1) for x in (k, v))
-    factor = 1.0 / np.sqrt(max(q.shape[3], 1)) if scale is None else scale
-    count = -(-k.shape[2] // keys)
-    acc, top, total = (np.zeros((*q.shape[:2], count, *last), wide) for last in ((v.shape[3],), (), ()))
-    with np.errstate(all="ignore"):
-        for at in range(count):
-            part = slice(at * keys, max(at * keys, min((at + 1) * keys, filled)))
-            scores = (q.astype(np.float64) @ np.swapaxes(own[:, :, part], 2, 3))[:, :, 0] * (factor * math.log2(math.e))
-            top[:, :, at] = np.ceil(scores.max(-1, initial=-np.inf))
-            terms = np.exp2(scores - _finite(top[:, :, at].astype(np.float64))[..., np.newaxis])
-            total[:, :, at] = terms.sum(-1)
-            acc[:, :, at] = (terms[:, :, np.newaxis] @ values[:, :, part])[:, :, 0]
-    return acc, top, total
-
-
-def _finite(top: Array) -> Array:
-    return np.where(top == -np.inf, 0.0, top)
-
-
-def _infer_join(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-    (acc, *rows), lengths = types[:3], types[3:]
-    for length in lengths:
-        _check_length(ctx, "attention_join", length)
-    if len(lengths) > 1 or (attributes["keys"] > 0) != bool(lengths):
-        raise ctx.fail(
-            "`attention_join` takes a length with the keys of a part, "
-            f"got {len(lengths)} lengths and parts of {attributes['keys']}"
-        )
-    if acc.rank != 4 or any(each.rank != 3 for each in rows):
-        listed = ", ".join(map(str, types))
-        raise ctx.fail(f"`attention_join` needs accumulators, maxima and sums of parts, got {listed}")
-    for name, each in zip(("top", "total"), rows, strict=True):
-        match_dims(ctx, "attention_join", Named("acc", acc.shape), Named(name, each.shape), range(3))
-        check_float(ctx, "attention_join", each, name)
-    common_dtype(ctx, "attention_join", types[:3])
-    return [TensorType((*acc.shape[:2], ONE, acc.shape[3]), attributes["dtype"])]
-
-
-def attention_join_reference(
-    acc: Array, top: Array, total: Array, *lengths: Array, dtype: DType, keys: int = 0
-) -> Array:
-    """Parts times two to the power of their maxima, over the sum of all; nothing but -inf gives 0."""
-    for length in lengths:
-        count = -(-max(int(length), 0) // keys)
-        acc, top, total = (values[:, :, :count] for values in (acc, top, total))
-    with np.errstate(all="ignore"):
-        wide = top.astype(np.float64)
-        factors = np.exp2(wide - _finite(wide.max(-1, keepdims=True, initial=-np.inf)))
-        divisor = (total.astype(np.float64) * factors).sum(-1)[..., np.newaxis, np.newaxis]
-        out = (acc.astype(np.float64) * factors[..., np.newaxis]).sum(2, keepdims=True)
-        return round_as(out / np.where(divisor == 0, 1.0, divisor), dtype)
 
 
 def _join_sample(parts: int, size: int) -> Make:
@@ -609,7 +503,7 @@ SPECS: tuple[OpSpec, ...] = (
         operands=("q", "k", "v", "length*"),
         results=("acc", "top", "total"),
         attributes=(Attribute("keys", "int", doc="keys of a part; the last may have fewer"), SCALE),
-        infer=_infer_parts,
+        infer=infer_parts,
         reference=attention_parts_reference,
         samples=(
             Sample("even", _arrays(2, 4, 2, 1, 8, 8), {"keys": 4}),
@@ -632,7 +526,7 @@ SPECS: tuple[OpSpec, ...] = (
             Attribute("dtype", "dtype", doc="of the result"),
             Attribute("keys", "int", 0, "keys of a part, where a cache has a length; parts beyond it are not read"),
         ),
-        infer=_infer_join,
+        infer=infer_join,
         reference=attention_join_reference,
         samples=(
             Sample("few", _join_sample(3, 8), {"dtype": dt.f32}),

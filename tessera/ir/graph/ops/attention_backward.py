@@ -201,6 +201,12 @@ def _infer_backward(ctx: InferContext, types: Types, attributes: Attributes) -> 
     return [q, k, v]
 
 
+def _infer_keys(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    q, k, v, *_ = types
+    _infer_backward(ctx, types, {**attributes, "causal": False})
+    return [q.with_shape((*q.shape[:2], k.shape[2], q.shape[2])), k, v]
+
+
 def _decompose_backward(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     """The same on whole matrices of scores, of which higher derivatives are taken."""
     dtype = b.type_of(operands[0]).dtype
@@ -296,6 +302,24 @@ def attention_backward_reference(
         found = (by_queries, wide.join(by_keys), wide.join(_swap(shares) @ given))
         by_q, by_k, by_v = (round_as(one, dtype_of(own)) for one, own in zip(found, (q, k, v), strict=True))
         return by_q, by_k, by_v
+
+
+def attention_backward_keys_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    cotangent: Array,
+    lse: Array,
+    delta: Array,
+    *,
+    scale: float | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients by scores, without their scale and transposed, by keys and by values, as above."""
+    wide, given = _Wide(q, k, v, (), False, scale), cotangent.astype(np.float64)
+    with np.errstate(all="ignore"):
+        changes = wide.weigh(lse) * (given @ _swap(wide.v) - delta.astype(np.float64)[..., np.newaxis])
+        _, by_k, by_v = attention_backward_reference(q, k, v, cotangent, lse, delta, scale=scale)
+        return round_as(_swap(changes), dtype_of(q)), by_k, by_v
 
 
 # Samples.
@@ -397,6 +421,24 @@ SPECS: tuple[OpSpec, ...] = (
         batch="attention",
         # A mask is added, and log-sum-exps and deltas are sums: neither is a factor.
         policy=PolicyRule("contract", factors=4, accumulate=_accumulate_backward),
+        interval=ANYTHING,
+    ),
+    OpSpec(
+        name="tgraph.attention_backward_keys",
+        summary="Gradients of `attention` that hides nothing, by k and v, and by its scores: without their scale, a "
+        "row for each key, rounded to the dtype of q.",
+        operands=("q", "k", "v", "cotangent", "lse", "delta"),
+        results=("changes", "k_gradient", "v_gradient"),
+        attributes=(SCALE,),
+        infer=_infer_keys,
+        reference=attention_backward_keys_reference,
+        samples=_backward_samples()[:1],
+        dtypes=FLOATS,
+        cost=cost_of(_count_operations),
+        lower=Library("attention_backward_keys", reads_views=True),
+        no_derivative="it is made of `attention_backward` behind all transforms",
+        batch="attention",
+        policy=KEEP,
         interval=ANYTHING,
     ),
 )
