@@ -164,6 +164,24 @@ def test_few_queries_have_the_recipe_of_a_cache(dtype: Any) -> None:
             assert np.asarray(ts.jit(whole_with_lse)(q, k, k)[0]).tobytes() == found.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
+def test_queries_that_are_few_beside_their_keys_have_longer_parts(dtype: Any) -> None:
+    """Of few heads apart, of many in one kernel, and of a group together: no bit differs."""
+    q, k = heads((1, 32, 70, 16), dtype, 1), heads((1, 8, 4500, 16), dtype, 2)
+    (record,) = ts.jit(whole).trace(q, k, k).tape.records
+    assert record.attributes["part"] == 2048
+    found = np.asarray(ts.jit(whole)(q, k, k))
+    wanted = reference("attention", q, k, k).astype(np.float64)
+    bound = {2: 2.0**-7, 4: 1e-5}[q.dtype.itemsize]
+    np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=bound, atol=bound / 8)
+    repeated = np.repeat(k, 4, 1)
+    assert "attention_parts" in ts.jit(whole).lower(q, repeated, repeated).schedule
+    assert np.asarray(ts.jit(whole)(q, repeated, repeated)).tobytes() == found.tobytes()
+    wide, wider = np.concatenate([q] * 4), np.concatenate([repeated] * 4)
+    assert "attention_parts" not in ts.jit(whole).lower(wide, wider, wider).schedule
+    assert np.asarray(ts.jit(whole)(wide, wider, wider)).tobytes() == found.tobytes() * 4
+
+
 def test_few_queries_of_many_heads_are_one_kernel_with_the_same_bits() -> None:
     q, k = heads((1, 256, 20, 8), np.float32, 1), heads((1, 256, 1100, 8), np.float32, 2)
     assert "attention_parts" not in ts.jit(whole).lower(q, k, k).schedule
@@ -171,11 +189,18 @@ def test_few_queries_of_many_heads_are_one_kernel_with_the_same_bits() -> None:
     some = [np.ascontiguousarray(x[:, :3]) for x in (q, k)]
     assert "attention_parts" in ts.jit(whole).lower(some[0], some[1], some[1]).schedule
     assert np.asarray(ts.jit(whole)(some[0], some[1], some[1])).tobytes() == found[:, :3].tobytes()
+    # Heads that share keys are rows of one, of as many programs.
+    shared = np.ascontiguousarray(k[:, ::2])
+    grouped = ts.jit(whole).lower(q, shared, shared)
+    assert "attention_parts" in grouped.schedule
+    assert (
+        np.asarray(ts.jit(whole)(q, shared, shared)).tobytes()[: len(found[:, :1].tobytes())] == found[:, :1].tobytes()
+    )
 
 
 def test_without_being_asked_keys_are_taken_in_one_pass() -> None:
     """Of many queries, of few keys, with a mask, and where a length is not known."""
-    for queries, keys in ((65, 5000), (64, 1024), (1, 1024)):
+    for queries, keys in ((65, 4096), (626, 5000), (64, 1024), (1, 1024)):
         q, k = heads((1, 2, queries, 16), ml_dtypes.bfloat16, 1), heads((1, 2, keys, 16), ml_dtypes.bfloat16, 2)
         assert "part = " not in ts.jit(whole).lower(q, k, k).graph
     q, k, mask = heads((1, 2, 2, 16), np.float32, 1), heads((1, 2, 2000, 16), np.float32, 2), np.zeros((2, 2000))

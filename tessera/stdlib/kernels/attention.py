@@ -35,6 +35,12 @@ WARP_KEYS = 64
 """The same for `mma.sync`, whose machines have less shared memory, and for wide heads."""
 NARROW_HEAD, WIDE_HEAD = 128, 256
 """Head sizes up to which shared memory holds such blocks of keys, and up to which registers hold the accumulators."""
+SMALL_HEAD = 64
+SMALL_TIMES = {64: (2, 1.0, 3.0), 192: (1, 1.0, 2.3), 128: (1, 1.1, 2.6)}
+"""Queries of a program with such heads: how many share a multiprocessor, what 64 of them take for a block of keys, and
+for the start and the end of a program. Two CTAs with a warpgroup each are also the smallest, so that the last wave is
+fuller, and causal programs, of which they are the best, have less of the diagonal; three warpgroups read keys a third
+as often, which shows where keys are few. By 14 shapes on an H200, of 128 to 4697 keys."""
 QUERIES = (128, 64, 32, 96)
 """Candidates for the queries of a block, which change only the speed."""
 THREAD_QUERIES = (32, 64, 128)
@@ -507,10 +513,23 @@ class NarrowAttention(Attention):
         rows = self._row_count.value
         if rows is not None and rows <= 64:
             return (64, 128)
-        # Of a small head two CTAs with a warpgroup each share a multiprocessor, and one computes exponentials while the
-        # other multiplies; they are also the smallest, so that the last wave is fuller. Of 10 drawn with heads of 64 on
-        # an H200 they take 0.92 of the time of two warpgroups, and 0.78 to 1.02 of three.
-        return (64, 192, 128) if self._head_size == 64 and not self.is_split else (128, 64)
+        if self._head_size != SMALL_HEAD:
+            return (128, 64)
+        # Registers of three warpgroups hold no second accumulator, and no mask.
+        is_plain = not self.is_split and not self._masks and (self._key_count.value or 1) % self.width == 0
+        sizes = [size for size in SMALL_TIMES if size <= 128 or is_plain]
+        return tuple(sizes if self.is_causal else sorted(sizes, key=self._time_of))
+
+    def _time_of(self, size: int) -> float:
+        """How long all programs of so many queries take, in blocks of 64 queries by keys on a multiprocessor."""
+        beside, block, start = SMALL_TIMES[size]
+        queries, keys = self._row_count.value, self._key_count.value
+        heads = (self.batch * self.heads).value
+        if queries is None or keys is None or heads is None:
+            return float(size)
+        tiles, machines = -(-queries // size), max(1, self.call.machine.blocks) * beside
+        waves = -(-heads * tiles // machines)
+        return waves * beside * size / 64 * (block * -(-keys // self.width) + start)
 
     def _queries(self, d: SSAValue) -> SSAValue:
         return self._load_queries(d)

@@ -125,7 +125,8 @@ def test_single_queries_fill_a_block_with_the_heads_of_a_group(keys: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("queries", "batch", "grid"), [(5, 1, [1, 2, 1, 8]), (20, 1, [1, 2, 2, 8]), (20, 40, None), (65, 1, None)]
+    ("queries", "batch", "grid"),
+    [(5, 1, [1, 2, 1, 8]), (20, 1, [1, 2, 2, 8]), (65, 1, [1, 8, 1]), (20, 70, [70, 2, 1]), (1, 200, [200, 2, 1])],
 )
 def test_few_queries_share_programs_as_heads_of_a_group_do(queries: int, batch: int, grid: Any) -> None:
     """Without being asked: where whole rows fill the machine, or are many, one kernel has them."""
@@ -133,9 +134,23 @@ def test_few_queries_share_programs_as_heads_of_a_group_do(queries: int, batch: 
     first, *others = kernels_of(full, shapes)
     found = BACKEND.matrix(first)
     assert found is not None
-    assert len(others) == (grid is not None)
-    if grid is not None:
-        assert [dim.value for dim in found.value("grid")] == grid
+    assert len(others) == (len(grid) == 4)
+    assert [dim.value for dim in found.value("grid")] == grid
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "keys", "rows"),
+    [(451, 384, 384, 192), (256, 256, 256, 128), (300, 197, 197, 128), (64, 1024, 1024, 64), (8, 1024, 1024, 64),
+     (451, 384, 390, 64), (512, 128, 128, 128)],
+)  # fmt: skip
+def test_blocks_of_small_heads_are_those_that_are_done_first(batch: int, length: int, keys: int, rows: int) -> None:
+    """As measured: rows that are none count, waves are whole, and three warpgroups hold no mask."""
+    made = matrix_of(full, [(batch, 16, length, 64), (batch, 16, keys, 64), (batch, 16, keys, 64)])
+    assert made.value("grid")[2].value == -(-length // rows)
+    (ptx,) = compile_texts([BACKEND.code(made).text], BACKEND.code_target)
+    assert assembler() is None or assemble(ptx, "sm_90a").startswith(b"\x7fELF")
+    found = matrix_of(causal, [(batch, 16, length, 64)] * 3)
+    assert found.value("grid")[2].value == -(-length // 64)
 
 
 def test_programs_share_the_parts_of_a_head() -> None:
