@@ -166,3 +166,23 @@ def test_a_promise_is_kept_beside_many_results() -> None:
     first, *others = kernels_in(text)
     assert first.startswith("matmul_add_relu_fused")
     assert others
+
+
+def test_what_a_group_rematerializes_for_itself_is_computed_once() -> None:
+    """The backward pass of softmax computes its exponentials again, and is one group with the forward pass."""
+
+    def pull(x: Any, g: Any) -> Any:
+        return ts.vjp(ts.ops.softmax, x)[1](g)
+
+    rows = np.broadcast_to(np.zeros((), ml_dtypes.bfloat16), (64, 4096))
+    (name,) = kernels_in(schedule(pull, rows, rows)[0])
+    module = schedule_tape(ts.jit(pull).trace(rows, rows).tape, OPTIONS)
+    kernel = print_module(module).partition(f"ttile.kernel @{name}")[2]
+    # Four tiles of a leaf.
+    assert kernel.count('fn = "exp"') == 4
+
+
+def test_equal_results_of_a_group_are_stored_each() -> None:
+    x = drawn(3, 5)
+    first, second = leaves(ts.jit(lambda x: (x.sum(axis=1), x.sum(axis=1)))(x))
+    assert first.tobytes() == second.tobytes()

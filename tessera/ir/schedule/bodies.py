@@ -18,7 +18,7 @@ from typing import Any, cast
 from tessera.ir.base.tape import Guard, Record, Tape, tape_text
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.grouping import Group, Grouping
-from tessera.ir.tile.facets import Assembly, View
+from tessera.ir.tile.facets import Assembly, Pointwise, Reduction, View
 from tessera.types.dim import Dim, Monomial
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
@@ -210,6 +210,22 @@ def _results(grouping: Grouping, group: Group) -> list[int]:
     return [result for number in group.records for result in records[number].results if result not in grouping.inlined]
 
 
+def _key_of(record: Record, operands: tuple[int, ...]) -> Any:
+    """What the results of a record follow from, where equal keys have equal results; None where they may not.
+
+    A value that was rematerialized for a later reader is computed once more than needed where one group has both.
+    """
+    attributes = tuple(sorted(record.attributes.items()))
+    spec = spec_of(record)
+    is_plain = isinstance(spec.lower, Pointwise | View | Reduction) and not spec.effects_for(record.attributes)
+    try:
+        hash(attributes)
+    except TypeError:
+        return None
+    # `1`, `1.0` and `True` are equal numbers, and other constants.
+    return (record.op, operands, attributes, repr(attributes), record.policy, record.device) if is_plain else None
+
+
 class _Closure:
     """The records behind some values of a group, up to what is in memory when the group runs."""
 
@@ -279,11 +295,17 @@ class _Closure:
         names = dict(zip(source.inputs, source.names, strict=True))
         tape.inputs = list(new.values())
         tape.names = [names.get(value, f"v{value}") for value in self.inputs]
+        made, stored = dict[Any, tuple[int, ...]](), set(outputs)
         for number in self._in_order():
             record = source.records[number]
-            new.update({result: tape.new_value(source.types[result]) for result in record.results})
             operands = tuple(new[operand] for operand in record.operands)
-            results = tuple(new[result] for result in record.results)
-            tape.records.append(replace(record, operands=operands, results=results))
+            key = _key_of(record, operands)
+            # Each output is a value of its own.
+            results = made.get(key) if stored.isdisjoint(record.results) else None
+            if results is None:
+                results = tuple(tape.new_value(source.types[result]) for result in record.results)
+                tape.records.append(replace(record, operands=operands, results=results))
+                made.update({} if key is None else {key: results})
+            new.update(zip(record.results, results, strict=True))
         tape.outputs = [new[value] for value in outputs]
         return Body(self.group, tape, tuple(self.inputs), tuple(outputs))
