@@ -93,6 +93,13 @@ def block_number(f: FunctionText) -> Value:
 class Emitter:
     """Walks the ops of a kernel and writes each."""
 
+    is_ordered = False
+    """Whether loads stay where they are written."""
+    keeps_words = False
+    """Whether loads give the words of memory, out of which elements are taken where they are read."""
+    is_wanted: Value | None = None
+    """Whether loads read anything, where that is not sure."""
+
     def __init__(
         self, kernel: KernelOp, machine: Machine, exponential: str = values.EXACT, table: CallTable | None = None
     ) -> None:
@@ -125,6 +132,8 @@ class Emitter:
         self.buffers: dict[SSAValue, Value] = {}
         self.held: dict[SSAValue, Held] = {}
         self.tiles: dict[SSAValue, Tile] = {}
+        self.words: list[tuple[Value, int]] = []
+        """The words of memory of the load that is written, each with how many elements it has."""
         self.memo: dict[Any, Tile] = {}
         """What loads gave, by what they depend on."""
         self.known: dict[Any, Index] = {}
@@ -138,8 +147,6 @@ class Emitter:
         self._threads: dict[Layout, Threads] = {}
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
         self.is_elementwise = is_elementwise(kernel)
-        self.is_ordered = False
-        """Whether loads stay where they are written."""
         self.has_rows = has_rows(kernel)
 
     def run(self) -> KernelCode:

@@ -114,6 +114,7 @@ class Access:
         f, op = self.f, self.op
         at = self.emitter.at(self.layout)
         parts: list[Value | None] = [at.is_owner(register) if owner else at.is_there(register)]
+        parts += [] if owner else [self.emitter.is_wanted]
         for number, (axis, bound) in enumerate(zip(op.guarded, op.bounds, strict=True)):
             end = self.ends[number] if self.ends else None
             end = dim_value(f, bound, here) if end is None else end
@@ -179,7 +180,8 @@ class Access:
         return self.f.gep(self.base, offset, self.element)
 
 
-def _access(emitter: Emitter, op: LoadOp | StoreOp) -> Access:
+def access_of(emitter: Emitter, op: LoadOp | StoreOp) -> Access:
+    """A load or store at the indices that are known now."""
     layout, dtype = emitter.layout(op.block if isinstance(op, StoreOp) else op.result)
     tiles = [emitter.tiles[value] for value in op.at if isinstance(value.type, VectorAttr)]
     env = emitter.index_values(op.coords, op.at)
@@ -191,7 +193,7 @@ def _access(emitter: Emitter, op: LoadOp | StoreOp) -> Access:
 
 def emit_load(emitter: Emitter, op: LoadOp) -> None:
     """A tile from memory, or from the registers that hold this scratch, or one that was loaded just so before."""
-    buffer, access = op.buffer, _access(emitter, op)
+    buffer, access = op.buffer, access_of(emitter, op)
     if emitter.divided is not None and buffer in emitter.divided.totals:
         total = emitter.divided.totals[buffer]
         emitter.tiles[op.result] = Tile(access.layout, access.dtype, [total] * access.layout.registers)
@@ -199,10 +201,10 @@ def emit_load(emitter: Emitter, op: LoadOp) -> None:
     if buffer in emitter.held:
         emitter.tiles[op.result] = _load_held(access, emitter.held[buffer].tiles[_held_offset(access)])
         return
-    key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else _key(access)
+    key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else key_of(access)
     is_invariant = is_constant(emitter.kernel, buffer)
     if key is not None and is_invariant and key in emitter.memo:
-        emitter.tiles[op.result] = emitter.memo[key]
+        emitter.tiles[op.result] = unpack_here(emitter, emitter.memo[key])
         return
     strided = strided_load(op, access.layout) if key is not None and is_invariant else None
     if strided is not None:
@@ -216,14 +218,35 @@ def emit_load(emitter: Emitter, op: LoadOp) -> None:
         emitter.memo[key] = tile
 
 
+def load_tile(access: Access) -> Tile:
+    """A tile of constant memory."""
+    return _load(access, is_invariant=True)
+
+
 def _load(access: Access, is_invariant: bool) -> Tile:
     """A tile from memory."""
     group = access.group()
     is_symbolic = access.op.offset.symbols & set(access.emitter.kernel.symbols)
     if is_symbolic and access.layout.registers >= MANY * group and not access.swizzle:
         access = access.with_shared_parts()
+    emitter = access.emitter
+    emitter.words.clear()
     groups = [_load_group(access, at, group, is_invariant) for at in range(0, access.layout.registers, group)]
-    return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
+    packed = tuple(emitter.words) if emitter.keeps_words else ()
+    return Tile(access.layout, access.dtype, [part for parts in groups for part in parts], packed=packed)
+
+
+def unpack_here(emitter: Emitter, tile: Tile) -> Tile:
+    """A tile that was loaded early, with its elements taken out of words where they are read.
+
+    LLVM has elements of 2 bytes that are taken out in one block and used in another in a register each.
+    """
+    if not tile.packed or emitter.keeps_words:
+        return tile
+    f, element = emitter.f, values.memory_type(tile.dtype)
+    parts = [part for word, count in tile.packed for part in values.unpack(f, word, element, count)]
+    registers = [values.from_memory(f, part, tile.dtype) for part in parts]
+    return Tile(tile.layout, tile.dtype, registers, packed=tile.packed)
 
 
 def _load_strided(access: Access, strided: Strided) -> Tile:
@@ -313,14 +336,14 @@ def load_first(emitter: Emitter, block: Block, *, is_ordered: bool = False) -> N
             continue
         if not all(value in emitter.indices for value in op.at):
             continue
-        access = _access(emitter, op)
-        if op.buffer in emitter.buffers and _exchanges(access) and _key(access) not in emitter.memo:
+        access = access_of(emitter, op)
+        if op.buffer in emitter.buffers and _exchanges(access) and key_of(access) not in emitter.memo:
             waiting.append((op, access, _read_transposed(access, is_invariant=True)))
         else:
             emit_load(emitter, op)
     emitter.is_ordered = False
     for op, access, loaded in waiting:
-        key = _key(access)
+        key = key_of(access)
         if key not in emitter.memo:
             emitter.memo[key] = _exchange_transposed(access, loaded)
         emitter.tiles[op.result] = emitter.memo[key]
@@ -335,7 +358,7 @@ def _exchanges(access: Access) -> bool:
     return is_transposing(op, access.layout)
 
 
-def _key(access: Access) -> Any:
+def key_of(access: Access) -> Any:
     """What a load depends on: equal keys load equal tiles."""
     op = access.op
     dims = (op.offset, *op.bounds, *op.windows)
@@ -379,6 +402,9 @@ def load_vector(access: Access, address: Value, mask: Value | None, count: int, 
     if mask is not None and is_invariant and (access.emitter.has_rows or access.emitter.is_elementwise):
         pad = values.to_memory(f, values.constant(f, dtype, access.op.value("pad")), dtype)
         loaded = load_where(f, mask, address, values.pack(f, [pad] * count), is_ordered=access.emitter.is_ordered)
+        if access.emitter.keeps_words:
+            access.emitter.words.append((loaded, count))
+            return []
         return [values.from_memory(f, part, dtype) for part in values.unpack(f, loaded, element, count)]
     if mask is not None:
         # Nothing outside is read: the address of something else is, and what it holds is not used.
@@ -392,6 +418,9 @@ def load_vector(access: Access, address: Value, mask: Value | None, count: int, 
         loaded = _load_with_line(f, address)
     else:
         loaded = f.raw(type_, f"load {type_}, ptr {address.text}, align {align}{tail}")
+    if mask is None and access.emitter.keeps_words:
+        access.emitter.words.append((loaded, count))
+        return []
     parts = [values.from_memory(f, part, dtype) for part in values.unpack(f, loaded, element, count)]
     if mask is not None:
         pad = values.constant(f, dtype, access.op.value("pad"))
@@ -447,7 +476,7 @@ def _load_with_line(f: FunctionText, address: Value) -> Value:
 
 def emit_store(emitter: Emitter, op: StoreOp) -> None:
     """A tile to memory, each element by the thread that owns it."""
-    buffer, access, tile = op.buffer, _access(emitter, op), emitter.tiles[op.block]
+    buffer, access, tile = op.buffer, access_of(emitter, op), emitter.tiles[op.block]
     registers = emitter.registers(tile)
     if buffer in emitter.held:
         emitter.held[buffer].tiles[_held_offset(access)] = tile

@@ -21,11 +21,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Tile
-from tessera.backends.nvptx.row_plan import LEAVES, ROW_BLOCKS, row_width, run_length
+from tessera.backends.nvptx.row_plan import LEAVES, ROW_BLOCKS, is_row_loop, row_width, run_length
+from tessera.backends.nvptx.row_prefetch import early_bytes, load_first, row_loads, write_row_loop
 from tessera.backends.nvptx.text import WARP, assembly, barrier, cluster_barrier, shuffle, special
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -50,7 +51,8 @@ _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "
 def check_division(kernel: KernelOp) -> None:
     """Refuse rows that warps cannot have: loops that are not over leaves, or more leaves than all warps have."""
     width, leaves = row_width(kernel).value, LEAVES.of(kernel)
-    steps = sorted({op.step for op in kernel.walk() if isinstance(op, LoopOp | TailOp)})
+    loops = [op for op in kernel.walk() if isinstance(op, LoopOp | TailOp)]
+    steps = sorted({op.step for op in loops if isinstance(op, TailOp) or not is_row_loop(op)})
     if steps != [LEAF]:
         raise TargetVerifyError(
             f"warps of `@{kernel.symbol}` share rows by leaves of {LEAF} elements, and its loops step by {steps}",
@@ -69,6 +71,13 @@ def check_division(kernel: KernelOp) -> None:
 
 class LeafRows:
     """The programs of a kernel whose rows warps share by leaves, written."""
+
+    are_loaded = False
+    """Whether the rows of a program were loaded."""
+    has_lines = False
+    """Whether leaves were stored that others may not see yet: trees of one pass wait once."""
+    waits = 0
+    """How often warps wait for each other in what was written."""
 
     def __init__(self, emitter: Emitter, warp: Value) -> None:
         self.emitter, self.warp = emitter, warp
@@ -153,11 +162,12 @@ class LeafRows:
         end = dim_value(f, self.width, emitter.env)
         is_even = run_length(loop.low) > 0 or (constant_of(end) or 1) % (self.warps * LEAF) == 0
         # Where a warp's last leaf begins, in front of both programs; that of a run is counted from its own start.
-        last = f.index(0) if is_even else self.start_of(self._iterations(constant_of(end)) - 1)
+        last = f.index(0) if is_even else self.start_of(self.iterations(constant_of(end)) - 1)
         starts, known = dict(self.starts), dict(emitter.known)
 
         def write(is_whole: bool) -> None:
             self.is_whole, self.are_running, self.done = is_whole, self.blocks == 1, set()
+            self.are_loaded = False
             self.starts, self.totals, emitter.known = dict(starts), {}, dict(known)
             emitter.program(op, grid, row)
             self._await_blocks()
@@ -167,7 +177,7 @@ class LeafRows:
         else:
             f.if_(f.icmp("sle", f.add(last, LEAF), end), lambda: write(True), lambda: write(False))
 
-    def _iterations(self, end: int | None) -> int:
+    def iterations(self, end: int | None) -> int:
         """Leaves that each warp has, those beyond the end of a row too."""
         return LEAVES.of(self.emitter.kernel) if end is None else -(-end // (LEAF * self.warps))
 
@@ -180,6 +190,7 @@ class LeafRows:
     def synchronize(self) -> None:
         """All warps of the group wait for each other."""
         f = self.emitter.f
+        self.waits, self.has_lines = self.waits + 1, False
         if self.blocks > 1:
             self._await_blocks()
             cluster_barrier(f)
@@ -198,15 +209,20 @@ class LeafRows:
         return self.starts[iteration]
 
     def loop(self, op: LoopOp, carried: list[Value]) -> None:
-        """A loop over leaves, with its tail."""
+        """A loop over leaves, with its tail, or one through rows, with loops over leaves inside."""
         emitter = self.emitter
+        if is_row_loop(op):
+            write_row_loop(self, op)
+            return
         end = emitter.indices[op.high]
         tail = op.next_op if isinstance(op.next_op, TailOp) else None
+        if not self.are_loaded:
+            self._load_first(op, end)
         self.inside = True
         if run_length(op.low):
             carried = self._run(op, tail, end, carried)
         else:
-            iterations = self._iterations(end if isinstance(end, int) else None)
+            iterations = self.iterations(end if isinstance(end, int) else None)
             for iteration in range(iterations):
                 first = self.start_of(iteration)
                 if self.is_whole or iteration < iterations - 1:
@@ -222,6 +238,27 @@ class LeafRows:
         if tail is not None:
             emitter.bind(tail.results, carried)
             self.done.add(tail)
+
+    def _load_first(self, op: LoopOp, end: Index) -> None:
+        """Load the rows of a program in front of its first loop, for that and for those behind it."""
+        self.are_loaded = True
+        count = self.iterations(end if isinstance(end, int) else None)
+        if not early_bytes(self.emitter.kernel, count):
+            return
+        part: Operation | None = op
+        bodies: list[tuple[LoopOp | TailOp, Index]] = []
+        while part is not None:
+            bodies += self.bodies_of(part, count)
+            part = part.next_op
+        load_first(self.emitter, bodies, row_loads)
+
+    def bodies_of(self, op: Operation, count: int) -> list[tuple[LoopOp | TailOp, Index]]:
+        """What is written of a loop over leaves: the body of each iteration, and the first element of its leaf."""
+        if not isinstance(op, LoopOp) or is_row_loop(op):
+            return []
+        other = op.next_op if isinstance(op.next_op, TailOp) else op
+        last = op if self.is_whole else other
+        return [(op if at < count - 1 else last, self.start_of(at)) for at in range(count)]
 
     def _run(self, op: LoopOp, tail: TailOp | None, end: Index, carried: list[Value]) -> list[Value]:
         """A run of leaves, as many for every warp; the last of a row may end before."""
@@ -322,6 +359,7 @@ class LeafRows:
         """A store: of a leaf by its warp, of a row by the first; `find` gives the address and what is stored there."""
         f = self.emitter.f
         is_line = self.inside and op.buffer in self.lines
+        self.has_lines = self.has_lines or is_line
         if is_line and self.blocks > 1:
             self._await_blocks()
             write = partial(self._share, *find())
@@ -400,7 +438,8 @@ class LeafRows:
         """The leaves of all warps joined by every warp: lane `l` has leaf `l`, and exchanges with those further off."""
         emitter, f = self.emitter, self.emitter.f
         dtype, count = shaped_type(op.lines).dtype, emitter.indices[op.count]
-        self.synchronize()
+        if self.has_lines:
+            self.synchronize()
         element, lines = values.memory_type(dtype), emitter.buffers[op.lines]
         most = count if isinstance(count, int) else self.warps * LEAVES.of(emitter.kernel)
         rounds: list[Value] = []

@@ -98,6 +98,21 @@ def loops_in(kernel: SpecOp) -> list[ForOp]:
     return [op for op in kernel.walk() if isinstance(op, ForOp)]
 
 
+def is_row_loop(loop: ForOp | LoopOp) -> bool:
+    """Whether a loop has others inside: it goes through rows, which those inside go over."""
+    return any(op is not loop and isinstance(op, ForOp | LoopOp) for op in loop.walk())
+
+
+def leaf_loops_in(kernel: SpecOp) -> list[ForOp]:
+    """The loops of a kernel that go over rows."""
+    return [loop for loop in loops_in(kernel) if not is_row_loop(loop)]
+
+
+def _is_around_rows(op: Operation | None, kernel: KernelOp) -> bool:
+    """Whether loops over rows may be in an op: the kernel, or a loop by single steps that carries nothing."""
+    return op is kernel or (isinstance(op, ForOp) and op.step == 1 and not op.results)
+
+
 def tile_sizes(kernel: Operation) -> list[int]:
     """Elements of each tile that an op of a kernel, or of a loop, gives."""
     tiles = [value.type for op in kernel.walk() for value in op.results if isinstance(value.type, TileAttr)]
@@ -146,8 +161,9 @@ def reduces_whole_tiles(kernel: SpecOp, size: int) -> bool:
 
 def leaves_of(kernel: KernelOp) -> Dim | None:
     """The leaves of a kernel's rows, where each of its loops goes over them and warps can divide it; else None."""
-    ops, loops = ops_in(kernel), loops_in(kernel)
-    if not loops or not all(loop.parent_op() is kernel and loop.step == LEAF for loop in loops):
+    ops, loops = ops_in(kernel), leaf_loops_in(kernel)
+    around = [loop.parent_op() for loop in loops_in(kernel)]
+    if not loops or not all(_is_around_rows(op, kernel) for op in around) or {loop.step for loop in loops} != {LEAF}:
         return None
     is_line = all(len(value.type.shape) < 2 for op in ops for value in op.results if isinstance(value.type, TileAttr))
     runs = {run_length(loop.low) for loop in loops}
@@ -255,6 +271,8 @@ WARPS_PER_ROW = Decision("nvptx.warps_per_row", 0)
 """Warps that divide the leaves of a row among them; 0 where a program has all of its threads in every iteration."""
 ROW_BLOCKS = Decision("nvptx.row_blocks", 1)
 """Blocks of a cluster whose warps share a row; each has so many warps of it."""
+CARRIES_ROWS = Decision("nvptx.carries_rows", False)
+"""Whether a program that goes through rows has the next one in registers while it computes one."""
 LEAVES = Decision("nvptx.leaves", 0)
 """Leaves of a row that each of the warps that share it has, at most; 0 where rows are not divided by leaves."""
 

@@ -53,7 +53,7 @@ def place_scratch(kernel: KernelOp) -> None:
     for op in kernel.walk():
         if not isinstance(op, ScratchOp):
             continue
-        if ROWS.of(kernel) == REGISTERS and op.result not in joined:
+        if ROWS.of(kernel) == REGISTERS and op.result not in joined and op.space != "shared":
             SPACE.write(op, "registers")
             continue
         size = shaped_type(op.result).bytes.value

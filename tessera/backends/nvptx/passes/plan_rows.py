@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx import row_plan
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.text import WARP, shared_symbol
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.types import TileAttr
+from tessera.ir.base.types import TileAttr, shaped_type
 from tessera.ir.target.limits import MOST_ROW_WARPS
-from tessera.ir.tile.typed_ops import ElementwiseOp, KernelOp, LoadOp, SelectOp
+from tessera.ir.tile.typed_ops import ElementwiseOp, ForOp, KernelOp, LoadOp, ScratchOp, SelectOp, TreeOp
 from tessera.types.frozen import frozen
+from tessera.types.machine import MAX_REGISTERS, Multiprocessor, Usage, occupancy
+from tessera.types.numerics import LEAF
 
 # What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
 # widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
@@ -28,6 +30,20 @@ While one block of a multiprocessor waits for its row, others compute or store.
 """
 RESIDENT_WARPS = 32
 """Warps of a multiprocessor that have a leaf each where little is computed of it: 64 registers to a thread."""
+RESIDENT_WARPS_OF_TWO = 24
+"""The same where each has a leaf of two tensors, as in a backward pass: 80 registers to a thread.
+
+With 64 a gradient of softmax spills 80 bytes of each.
+"""
+MULTIPROCESSOR = Multiprocessor(warps=64, blocks=32, shared=228 << 10)
+"""What blocks share; of registers all NVIDIA GPUs of ten years have as many."""
+OF_ROWS, OF_AN_ACCUMULATOR, OF_MASKS = 128, 40, 24
+"""Registers of a thread of a program that goes through rows, for each sum along columns, and for masks.
+
+So the gradient of a norm of layers has 224, and that of mean squares 167, without a spill.
+"""
+MOST_CARRIED = 128
+"""Bytes of a row that a thread has loaded while it computes the row before: 32 registers, two tensors of 2 bytes."""
 MOST_ROW_BLOCKS = 8
 """Blocks of a cluster that every GPU with clusters has."""
 LIGHT_LEAVES, LIGHT = 2, 60
@@ -69,7 +85,8 @@ class PlanRows(Pass):
 
 def plan_leaves(kernel: KernelOp, leaves: int, has_clusters: bool) -> None:
     """Decide for rows that are divided by leaves: as many warps as leaves, or each several of them."""
-    if row_plan.THREADS.of(kernel) != WARP or leaves <= 1:
+    goes_through_rows = any(map(row_plan.is_row_loop, row_plan.loops_in(kernel)))
+    if row_plan.THREADS.of(kernel) != WARP or (leaves <= 1 and not goes_through_rows):
         return
     is_run = any(row_plan.run_length(loop.low) for loop in row_plan.loops_in(kernel))
     most = MOST_LEAVES if is_light(kernel) else LIGHT_LEAVES
@@ -80,6 +97,7 @@ def plan_leaves(kernel: KernelOp, leaves: int, has_clusters: bool) -> None:
         blocks, warps = 1, -(-leaves // each)
     if each <= most:
         row_plan.BLOCKS.write(kernel, resident_blocks(kernel, warps) if has_clusters and each == 1 else 0)
+        row_plan.CARRIES_ROWS.write(kernel, goes_through_rows and each == 1 and can_carry(kernel, warps))
         row_plan.WARPS_PER_ROW.write(kernel, warps)
         row_plan.ROW_BLOCKS.write(kernel, blocks)
         row_plan.LEAVES.write(kernel, each)
@@ -93,8 +111,50 @@ def is_light(kernel: KernelOp) -> bool:
 
 def resident_blocks(kernel: KernelOp, warps: int) -> int:
     """Blocks of so many warps that a multiprocessor holds where each has one leaf; 0 where registers decide that."""
+    if any(map(row_plan.is_row_loop, row_plan.loops_in(kernel))):
+        return count_blocks(kernel, warps)
     is_small = max(map(_element_bytes, row_plan.ops_in(kernel))) <= 4
-    return RESIDENT_WARPS // warps if is_small and is_light(kernel) else 0
+    most = RESIDENT_WARPS if len(row_tensors(kernel)) < 2 else RESIDENT_WARPS_OF_TWO
+    return most // warps if is_small and is_light(kernel) else 0
+
+
+def count_blocks(kernel: KernelOp, warps: int, more: int = 0) -> int:
+    """The same of programs that go through rows, whose accumulators of columns are in registers too; at least 1.
+
+    `more` are registers of a thread beside what all of them have.
+    """
+    usage = Usage(WARP * warps, min(MAX_REGISTERS, count_registers(kernel) + more), 0)
+    return max(1, occupancy(MULTIPROCESSOR, usage).blocks)
+
+
+def count_registers(kernel: KernelOp) -> int:
+    """Registers of a thread of programs that go through rows, about."""
+    scratch = [shaped_type(op.result) for op in kernel.walk() if isinstance(op, ScratchOp) and op.space != "shared"]
+    widths = [type.shape[0].value or 0 for type in scratch if type.rank == 1]
+    # Where the last leaf of columns has fewer rows, each row is in a loop that may not run.
+    trees = [op.parent_op() for op in kernel.walk() if isinstance(op, TreeOp)]
+    is_masked = any(width % LEAF for width in widths) or any(
+        isinstance(loop, ForOp) and loop.parent_op() is not kernel for loop in trees
+    )
+    return OF_ROWS + OF_AN_ACCUMULATOR * len(widths) + OF_MASKS * is_masked
+
+
+def can_carry(kernel: KernelOp, warps: int) -> bool:
+    """Whether programs that go through rows have registers for the next one, without fewer blocks for want of them."""
+    each = sum(shaped_type(row).dtype.bytes for row in row_tensors(kernel)) * LEAF // WARP
+    if each > MOST_CARRIED or count_registers(kernel) + each // 4 > MAX_REGISTERS:
+        return False
+    return count_blocks(kernel, warps, each // 4) == count_blocks(kernel, warps)
+
+
+def row_tensors(kernel: KernelOp) -> set[SSAValue]:
+    """Tensors of which a program reads its row."""
+    found: set[SSAValue] = set()
+    for loop in row_plan.loops_in(kernel):
+        inside = {loop.body.block.args[0], *(value for op in loop.body.block.ops for value in op.results)}
+        loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _element_bytes(op)]
+        found |= {op.operands[0] for op in loads if any(value not in inside for value in op.operands[1:])}
+    return found
 
 
 def _element_bytes(op: Operation) -> int:

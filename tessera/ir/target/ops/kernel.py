@@ -117,9 +117,9 @@ def _check_threads(op: SpecOp) -> None:
     if threads not in (0, 1) and (threads % WARP or not WARP <= threads <= MAX_THREADS):
         op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
     warps = op.value("warps_per_row")
-    if warps and (threads != WARP or not 2 <= warps <= MOST_ROW_WARPS):
+    if warps and (threads != WARP or not 1 <= warps <= MOST_ROW_WARPS):
         op.fail(
-            f"loops are shared by 2 to {MOST_ROW_WARPS} warps, of programs that have one each, "
+            f"loops are shared by 1 to {MOST_ROW_WARPS} warps, of programs that have one each, "
             f"got {warps} warps and programs of {threads} threads"
         )
     registers, shared = op.value("max_registers"), op.value("max_shared")
