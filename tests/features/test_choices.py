@@ -112,6 +112,11 @@ def normalized(x: ts.KTile["M", "D", ts.f32]) -> ts.KTile["M", "D", ts.f32]:
     return row / ts.tile.sum(row, 1)[:, None]
 
 
+def centred(x: Any) -> Any:
+    """Rows less their means, and sums along columns."""
+    return x - x.mean(axis=1, keepdims=True), x.sum(axis=0)
+
+
 BLOCK = full(3, 4), full(4, 5), full(5)
 WIDE = full(256, 256, dtype=ml_dtypes.bfloat16), full(256, 256, dtype=ml_dtypes.bfloat16)
 HEADS = (full(1, 2, 64, 32),) * 3
@@ -143,6 +148,7 @@ CASES: dict[str, Case] = {
     PROMISED: Case(activated, HEADS, False, "schedule"),
     "map.tile": Case(block, BLOCK, 64),
     "row.columns": Case(columns, (full(300, 400),), 64),
+    "row.levels": Case(centred, (np.broadcast_to(np.float32(0), (8192, 2048)),), 0, "tile", "cuda"),
     "row.runs": Case(columns, (full(3000, 40),), 1),
     "contraction.block": Case(product, BLOCK[:2], (64, 64, 64)),
     "contraction.computed": Case(dequantized, WEIGHT, (128, 8, 128), "target", "cuda"),

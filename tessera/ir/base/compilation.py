@@ -48,6 +48,7 @@ KNOBS: Mapping[str, str] = {
     "fusion.library": "whether a kernel of the library, such as attention, takes an epilogue",
     "map.tile": "elements of a tile of an elementwise group",
     "row.columns": "columns of a tile of a reduction over rows",
+    "row.levels": "steps of the tree over lanes of columns that a program does beside its rows",
     "row.runs": "leaves that a program reduces of a row which several share; 0 where one has it all",
     "contraction.block": "the block (M, N, K) of a contraction",
     "contraction.computed": "the block of a contraction with an operand that threads compute: its rows first",

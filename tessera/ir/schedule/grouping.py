@@ -30,6 +30,7 @@ from tessera.ir.tile.facets import Pointwise
 from tessera.types.dim import Dim
 from tessera.types.effect import Effects, may_swap
 from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
 
 Ask: TypeAlias = Callable[[str, int], bool]
 """Whether a kind of fusion may happen at the group that starts with a record: `ask("fusion.row", 7)`."""
@@ -179,6 +180,11 @@ class FusionRule(ABC):
 
     def __init__(self, groups: Groups) -> None:
         self.groups, self.program = groups, groups.program
+
+    @classmethod
+    def applies(cls, machine: Machine) -> bool:
+        """Whether the rule is asked in programs for a machine."""
+        return True
 
     def targets(self, site: Site) -> Iterable[Group]:
         """The groups that the record, or the group, at a site could be fused with: those it reads."""

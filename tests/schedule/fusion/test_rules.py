@@ -16,6 +16,7 @@ from hypothesis import Phase, given, settings
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import ops
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.reference.compile import run_tape
 from tessera.diagnostics.codes import BoundsError
 from tessera.diagnostics.error import InternalError
@@ -28,6 +29,7 @@ from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.fusion.epilogue import Epilogue
 from tessera.ir.schedule.fusion.map_chain import MapChain
 from tessera.ir.schedule.fusion.merge_producers import MergeProducers
+from tessera.ir.schedule.fusion.row_columns import RowColumns
 from tessera.ir.schedule.fusion.row_pointwise import RowPointwise
 from tessera.ir.schedule.grouping import LARGEST, FusionRule, Group, Grouping, Site, When, group_tape
 from tessera.ir.schedule.kinds import all_kinds
@@ -35,6 +37,7 @@ from tessera.ir.schedule.passes.form_groups import FormGroups
 from tessera.ir.schedule.plan import fusions_in
 from tessera.ir.schedule.program import Program
 from tessera.stdlib.kernels import StandardLibrary
+from tessera.types.machine import Machine
 from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import MACHINE, assert_close, inputs_for, simplify, tapes, tensor, trace
 
@@ -56,13 +59,13 @@ def recipe() -> type[FusionRule]:
 SiblingMaps = recipe()
 
 
-def run_with(tape: Tape, rules: Rules, steps: int | None = None) -> ModuleOp:
+def run_with(tape: Tape, rules: Rules, steps: int | None = None, machine: Machine = MACHINE) -> ModuleOp:
     """The schedule stage with groups formed by some rules: its first passes, or all, which end with kernels.
 
     Groups are interpreted by their bodies, which are right however they are grouped; only kernels show a wrong fusion.
     """
     module = simplify(tape)
-    first, *later = schedule.pipeline(MACHINE, StaticChooser(), StandardLibrary())[:steps]
+    first, *later = schedule.pipeline(machine, StaticChooser(), StandardLibrary())[:steps]
     assert isinstance(first, FormGroups)
     passes = (replace(first, rules=rules), *later)
     Stages().run("schedule", passes, module, schedule.EXIT if steps is None else None)
@@ -78,9 +81,9 @@ def assert_meaning(tape: Tape, rules: Rules) -> None:
             assert_close(run_program(module, *arrays), run_tape(tape, arrays))
 
 
-def groups(function: Callable[..., Any], types: Sequence[Any], rules: Rules) -> list[str]:
+def groups(function: Callable[..., Any], types: Sequence[Any], rules: Rules, machine: Machine = MACHINE) -> list[str]:
     """The kind of each group, and how many results it has."""
-    fuses = fusions_in(run_with(trace(function, *types), rules, 1))
+    fuses = fusions_in(run_with(trace(function, *types), rules, 1, machine))
     return [f"{fuse.value('kind')} {len(fuse.results)}" for fuse in fuses]
 
 
@@ -182,7 +185,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("what", WRONG)
 def test_kernels_show_a_rule_that_fuses_too_much(what: str) -> None:
     rule, function, types, _ = WRONG[what]
-    with pytest.raises((AssertionError, BoundsError)):
+    with pytest.raises((AssertionError, BoundsError, InternalError)):
         assert_meaning(trace(function, *types), wrong_rules(rule))
 
 
@@ -215,6 +218,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "MapChain": (lambda x: (ops.exp(ops.sin(x)), ops.sin(x)), (tensor("M N"),)),
     "MergeProducers": (lambda x: (ops.sum(ops.exp(x), axis=1), ops.exp(x)), (tensor("M N"),)),
     "InlineProducer": (lambda x, v: x * (-v), (tensor("M N"), tensor("N"))),
+    "RowColumns": (lambda x: (x - ops.mean(x, axis=1, keepdims=True), ops.sum(x, axis=0)), (tensor("M 2048"),)),
 }
 
 
@@ -222,12 +226,18 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def test_a_rule_does_its_job(rule: type[FusionRule]) -> None:
     """Each has a program that is one kernel with it, and more without."""
     function, types = PROGRAMS[rule.__name__]
+    machine = MACHINE if rule.applies(MACHINE) else GPUS["sm_90a"]
     if rule is MapChain:
         # Its producers would be merged a moment later.
         rest = [one for one in without(rule) if one.when is not When.GROWN]
         assert len(groups(function, types, [*rest, rule])) < len(groups(function, types, rest))
         return
-    assert len(groups(function, types, RULES)) < len(groups(function, types, without(rule)))
+    assert len(groups(function, types, RULES, machine)) < len(groups(function, types, without(rule), machine))
+
+
+def test_a_rule_is_asked_on_machines_that_it_applies_to() -> None:
+    function, types = PROGRAMS["RowColumns"]
+    assert groups(function, types, RULES) == groups(function, types, without(RowColumns))
 
 
 def test_a_new_rule_is_one_object() -> None:

@@ -214,6 +214,48 @@ class RunKernel(PartKernel):
         self.tile.store(total, buffer, (_RUN * self.group.count + row,), region)
 
 
+def join_lines(
+    tile: TileBuilder,
+    reducer: Reducer,
+    parts: Dim,
+    region: TileRegion,
+    zero: SSAValue,
+    line: Callable[[Dim, TileRegion], SSAValue],
+) -> SSAValue:
+    """The result of a reduction whose lines are joined by the aligned tree: in registers if few, else in scratch.
+
+    A line is what `line` loads for its number, which may be the coordinate `_r` of a region of several.
+    """
+    tile.span = reducer.record.span
+    if parts.value is not None and parts.value <= _FEW:
+        found = [line(Dim.constant(number), region) for number in range(parts.value)]
+        while len(found) > 1:
+            pairs = [reducer.combine(a, b) for a, b in zip(found[::2], found[1::2], strict=False)]
+            found = [*pairs, *found[len(pairs) * 2 :]]
+        return reducer.round(found[0])
+    width = region.sizes[0] if region.sizes else 1
+    lines = tile.scratch([parts, width], reducer.dtype)
+    at, step = (_LINE, Dim.symbol("_c")), max(1, 256 // width)
+
+    def own(row: SSAValue, count: int) -> TileRegion:
+        axes, sizes = ("_r", "_c"), (count, width)
+        if not region.axes:
+            axes, sizes = axes[:1], sizes[:1]
+        if not count:
+            axes, sizes = axes[1:], sizes[1:]
+        return TileRegion({"_r": row, "_c": zero}, axes, sizes, {"_r": parts} if count else {})
+
+    def put(row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        bounds = {"_r": parts, **region.bounds}
+        several = TileRegion({**region.coords, "_r": row}, ("_r", *region.axes), (step, *region.sizes), bounds)
+        tile.store(line(_LINE, several), lines, at, own(row, step))
+        return carried
+
+    tile.loop(zero, tile.index(parts), step, put)
+    tile.tree(lines, tile.index(parts), reducer.lower.kind)
+    return reducer.round(tile.load(lines, at, own(zero, 0)))
+
+
 class JoinKernel(PartKernel):
     """The lines of some rows joined, and row values of what they give."""
 
@@ -261,34 +303,12 @@ class JoinKernel(PartKernel):
         return self.tile.load(buffer, (line * self.group.count + _ROW,), region)
 
     def _join_tree(self, reducer: Reducer) -> SSAValue:
-        """Lines joined by the aligned tree: in registers where they are few, else in scratch."""
-        tile, region, parts = self.tile, self.row_region, self.group.parts
-        tile.span = reducer.record.span
-        if parts.value is not None and parts.value <= _FEW:
-            found = [self._line(reducer, 0, Dim.constant(number), region) for number in range(parts.value)]
-            while len(found) > 1:
-                pairs = [reducer.combine(a, b) for a, b in zip(found[::2], found[1::2], strict=False)]
-                found = [*pairs, *found[len(pairs) * 2 :]]
-            return reducer.round(found[0])
-        width = region.sizes[0] if region.sizes else 1
-        lines = tile.scratch([parts, width], reducer.dtype)
-        at, step = (_LINE, Dim.symbol("_c")), max(1, 256 // width)
+        """Lines joined by the aligned tree."""
 
-        def own(row: SSAValue, count: int) -> TileRegion:
-            axes, sizes = ("_r", "_c"), (count, width)
-            if not region.axes:
-                axes, sizes = axes[:1], sizes[:1]
-            if not count:
-                axes, sizes = axes[1:], sizes[1:]
-            return TileRegion({"_r": row, "_c": self.zero}, axes, sizes, {"_r": parts} if count else {})
+        def line(at: Dim, region: TileRegion) -> SSAValue:
+            return self._line(reducer, 0, at, region)
 
-        def put(row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            tile.store(self._line(reducer, 0, _LINE, self._lines_at(row, step)), lines, at, own(row, step))
-            return carried
-
-        tile.loop(self.zero, tile.index(parts), step, put)
-        tile.tree(lines, tile.index(parts), reducer.lower.kind)
-        return reducer.round(tile.load(lines, at, own(self.zero, 0)))
+        return join_lines(self.tile, reducer, self.group.parts, self.row_region, self.zero, line)
 
     def _lines_at(self, row: SSAValue, count: int) -> TileRegion:
         region = self.row_region

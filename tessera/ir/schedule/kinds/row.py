@@ -10,6 +10,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.columns import ColumnKernel
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import Request
+from tessera.ir.schedule.emit.row_columns import RowColumnsGroup, check_columns, row_levels, split_columns
 from tessera.ir.schedule.emit.rows import RowKernel, plan_passes
 from tessera.ir.schedule.emit.runs import RUNS, RunGroup
 from tessera.ir.schedule.emit.short_rows import ShortRowKernel
@@ -79,7 +80,7 @@ class RowKind(KernelKind):
     name = "row"
     facets = (Reduction,)
     merges = has_axes = True
-    models = {"row.runs": ("static model", row_runs)}
+    models = {"row.runs": ("static model", row_runs), "row.levels": ("static model", row_levels)}
 
     def shape(self, program: Program, record: Record) -> tuple[Dim, ...]:
         return program.type(record.operands[0]).shape
@@ -99,6 +100,9 @@ class RowKind(KernelKind):
             space.rows.update(dict.fromkeys(record.results, shape == space.row_shape(True)))
 
     def check(self, body: Tape, axes: tuple[int, ...]) -> None:
+        if (split := split_columns(body, axes)) is not None:
+            check_columns(body, split)
+            body = split.rows
         space, reads = row_reads(body, axes)
         plan = plan_passes(body, space)
         check_shapes(body, (space.shape, space.row_shape(True), space.row_shape(False)))
@@ -111,6 +115,8 @@ class RowKind(KernelKind):
             reads.check(value, space.at(value, space.full))
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
+        if (split := split_columns(request.body, request.axes)) is not None:
+            return RowColumnsGroup(request, split, request.axes).emit()
         space = row_space(request.body, request.axes)
         if (short := ShortRowKernel(request, space)).fits:
             return [short.emit()]

@@ -42,7 +42,8 @@ class FormGroups(Pass):
     rules: Sequence[type[FusionRule]] = RULES
 
     def run(self, module: ModuleOp) -> None:
-        builder = PlanBuilder(self._ask if self.fusion else forbid_fusion, self.rules, bool(self.machine.instructions))
+        rules = [rule for rule in self.rules if rule.applies(self.machine)]
+        builder = PlanBuilder(self._ask if self.fusion else forbid_fusion, rules, bool(self.machine.instructions))
         builder.computes = self._is_best(lambda best: best.computes)
         for function in [op for op in module.ops if op.name == "tgraph.func"]:
             assert isinstance(function, SpecOp)
