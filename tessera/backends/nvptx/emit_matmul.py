@@ -2,8 +2,9 @@
 
 Shared memory is a ring of stages, one step of both operands each. Before a step is multiplied, its copies are waited
 for and those of the step that takes the oldest stage are started, so that as many steps are under way as there are
-stages but one (`cp.async`). Elements of K are multiplied in order, each accumulator by one thread: how a matmul is
-divided changes no bit.
+stages but one (`cp.async`). The first elements of a step are read from shared memory before the last ones of the step
+before it are multiplied, so no thread waits for what it reads after a barrier. Elements of K are multiplied in order,
+each accumulator by one thread: how a matmul is divided changes no bit.
 """
 
 from __future__ import annotations
@@ -238,18 +239,24 @@ class MatmulWriter:
         state = f.loop(0, self.stages - 1, 1, self._fill_stage, [number(0), *sources])
         accumulators = [value for tile in loop.carried for value in emitter.registers(emitter.tiles[tile])]
 
+        first = number(0)
+        self._arrive()
+        ahead = self._read_both(self._starts(first), 0)
+        sizes = len(accumulators), len(accumulators) + len(ahead)
+
         def step(at: Value, values: list[Value]) -> list[Value]:
-            count = len(accumulators)
-            wait_copies(f, self.stages - 2)
-            emitter.wait()
-            held, following = self._start_step(f.add(at, self.stages - 1), values[count + 1 :])
-            found = self._multiply(values[count], values[:count], self._stores(held, values[count + 1]))
-            return [*found, self._next_stage(values[count]), *following]
+            stage, copied = values[sizes[1]], values[sizes[1] + 1 :]
+            held, following = self._start_step(f.add(at, self.stages - 1), copied)
+            upcoming, stores = self._next_stage(stage), self._stores(held, copied[0])
+            # Behind the last step is none: what is read there is not used, but has been written.
+            after = f.select(f.icmp("slt", f.add(at, 1), self.count), upcoming, stage)
+            found = self._multiply((stage, after), values[: sizes[0]], values[sizes[0] : sizes[1]], stores)
+            return [*found, upcoming, *following]
 
         count, known = self.count, constant_of(self.count)
         if known is not None and 0 < known <= FEW_STEPS:
             count = f.raw("i64", f'call i64 asm "", "=l,0"(i64 {known})')
-        carried = [*accumulators, number(0), *state]
+        carried = [*accumulators, *ahead, first, *state]
         ends = f.loop(0, count, 1, step, carried, is_nonempty=bool(known))[: len(accumulators)]
         emitter.bind(loop.results, ends)
         if self.matmul.tail is not None:
@@ -340,62 +347,88 @@ class MatmulWriter:
             found.append(f.gep(self.base, f.add(place, first), "i8"))
         return found
 
-    def _multiply(self, stage: Value, accumulators: list[Value], stores: Sequence[Callable[[], None]]) -> list[Value]:
+    def _arrive(self) -> None:
+        """Wait until what all threads copied of the next step is in shared memory."""
+        wait_copies(self.f, self.stages - 2)
+        self.emitter.wait()
+
+    def _starts(self, stage: Value) -> list[Value]:
+        """Where this thread's first row and column are in the stage that is so many bytes behind the first."""
+        return [self.f.gep(own, self.f.cast("zext", stage, "i64"), "i8") for own in self.own]
+
+    def _multiply(
+        self,
+        stages: tuple[Value, Value],
+        accumulators: list[Value],
+        ahead: list[Value],
+        stores: Sequence[Callable[[], None]],
+    ) -> list[Value]:
         """A step that is in shared memory: chains of multiply-adds over K, in order.
 
-        What was loaded for another step is stored during its second half, when it has arrived; at its end where masks
-        take registers too.
+        Gives the accumulators and what was read ahead, of the stage of the next step. What was loaded for another step
+        is stored during the second half, when it has arrived; at the end where masks take registers too.
         """
         f, rows, columns = self.f, self.plan.rows, self.plan.columns
-        depth = self.matmul.lhs.depth
+        depth, starts = self.matmul.lhs.depth, self._starts(stages[0])
         together = depth
         while together % (2 * PIECE) == 0 and together * rows * columns > UNROLLED:
             together //= 2
-        starts = [f.gep(own, f.cast("zext", stage, "i64"), "i8") for own in self.own]
-        if together == depth and not self.is_guarded:
-            return self._multiply_some(starts, together, accumulators, stores)
+
+        def moved(k: Index) -> list[Value]:
+            pairs = zip(starts, self.panels, strict=True)
+            return [f.gep(start, f.mul(k, WORD * panel.steps[1]), "i8") for start, panel in pairs]
 
         def step(k: Value, values: list[Value]) -> list[Value]:
-            moved = [
-                f.gep(start, f.mul(k, WORD * panel.steps[1]), "i8")
-                for start, panel in zip(starts, self.panels, strict=True)
-            ]
-            return self._multiply_some(moved, together, values)
+            here, count = moved(k), len(accumulators)
+            return self._multiply_some(
+                here, together, values[:count], values[count:], lambda: self._read_both(here, together)
+            )
 
-        is_whole = together == depth
-        found = step(f.const_i(0), accumulators) if is_whole else f.loop(0, depth, together, step, accumulators)
-        for store in stores:
-            store()
-        return found
+        def end() -> list[Value]:
+            for store in stores if self.is_guarded else ():
+                store()
+            self._arrive()
+            return self._read_both(self._starts(stages[1]), 0)
+
+        if together < depth:
+            found = f.loop(0, depth - together, together, step, [*accumulators, *ahead], is_nonempty=True)
+            accumulators, ahead = found[: len(accumulators)], found[len(accumulators) :]
+            starts = moved(depth - together)
+        return self._multiply_some(starts, together, accumulators, ahead, end, () if self.is_guarded else stores)
 
     def _multiply_some(
         self,
         starts: Sequence[Value],
         depth: int,
         accumulators: list[Value],
+        ahead: list[Value],
+        end: Callable[[], list[Value]],
         stores: Sequence[Callable[[], None]] = (),
     ) -> list[Value]:
+        """Multiply some K of a step, whose first were read ahead; `end` reads those that follow."""
         f, found = self.f, list(accumulators)
         rows, columns, piece = self.plan.rows, self.plan.columns, self.plan.piece
-        following = self._read_both(starts, 0)
+        stored = depth - piece
         for first in range(0, depth, piece):
-            left, right = following
-            if first + piece < depth:
-                # Before what is multiplied now, so that it is there when it is needed.
-                following = self._read_both(starts, first + piece)
+            current, is_last = ahead, first + piece == depth
+            # Before what is multiplied now, so that it is there when it is needed.
+            ahead = end() if is_last else self._read_both(starts, first + piece)
             for k in range(piece):
+                left, right = current[k * rows :], current[piece * rows + k * columns :]
                 for at in range(rows * columns):
                     row, column = divmod(at, columns)
-                    found[at] = f.intrinsic("fma", left[k][row], right[k][column], found[at])
-                done = max(0, 2 * (first + k + 1) - depth) * len(stores) // depth
-                before = max(0, 2 * (first + k) - depth) * len(stores) // depth
-                for store in stores[before:done]:
-                    store()
-        return found
+                    found[at] = f.intrinsic("fma", left[row], right[column], found[at])
+                if not is_last:
+                    done, before = (max(0, 2 * (first + k + more) - stored) for more in (1, 0))
+                    for store in stores[before * len(stores) // stored : done * len(stores) // stored]:
+                        store()
+        return [*found, *ahead]
 
-    def _read_both(self, starts: Sequence[Value], first: int) -> tuple[list[list[Value]], list[list[Value]]]:
+    def _read_both(self, starts: Sequence[Value], first: int) -> list[Value]:
+        """What this thread multiplies of some K: of each the rows of the left operand, then the columns of the right."""
         left = self._read(0, starts[0], first, self.plan.rows, self.plan.down)
-        return left, self._read(1, starts[1], first, self.plan.columns, self.plan.across)
+        right = self._read(1, starts[1], first, self.plan.columns, self.plan.across)
+        return [value for line in (*left, *right) for value in line]
 
     def _read(self, operand: int, start: Value, first: int, own: int, threads: int) -> list[list[Value]]:
         """What this thread reads of some K of an operand: its rows, or columns, for each of them."""

@@ -25,7 +25,8 @@ class ThreadGrid:
     """Threads in rows and columns over a tile: `across` along its columns, `lanes` of a warp along them.
 
     A thread has `rows` neighbouring rows and `columns` neighbouring columns; those of all threads are side by side,
-    and so on through the tile.
+    and so on through the tile. Four lanes are two rows by two columns: shared memory hands out wide words twice as
+    fast where each lane wants what the next one does, or the one after that, and rows and columns both are then read so.
     """
 
     across: int
@@ -36,8 +37,17 @@ class ThreadGrid:
     def place(self, thread: int) -> tuple[int, int]:
         """The row and column of a thread that is known."""
         (warp, lane), warps = divmod(thread, 32), self.across // self.lanes
-        row = warp // warps * (32 // self.lanes) + lane // self.lanes
-        return row, warp % warps * self.lanes + lane % self.lanes
+        if self.is_paired:
+            (pair, place), pairs = divmod(lane, 4), self.lanes // 2
+            below, beside = 2 * (pair // pairs) + place // 2, 2 * (pair % pairs) + place % 2
+        else:
+            below, beside = divmod(lane, self.lanes)
+        return warp // warps * (32 // self.lanes) + below, warp % warps * self.lanes + beside
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether a warp has rows and columns of lanes to take by twos."""
+        return 1 < self.lanes < 32
 
     def element(self, thread: int, register: int, shape: Sequence[int], threads: int) -> tuple[int, int]:
         """The row and column of what a thread that is known has in a register."""
@@ -52,8 +62,14 @@ class ThreadGrid:
         """The row and column of a thread."""
         lane, warp = f.urem(thread, 32), f.udiv(thread, 32)
         warps = self.across // self.lanes
-        row = f.add(f.mul(f.udiv(warp, warps), 32 // self.lanes), f.udiv(lane, self.lanes))
-        return row, f.add(f.mul(f.urem(warp, warps), self.lanes), f.urem(lane, self.lanes))
+        if self.is_paired:
+            pair, place, pairs = f.udiv(lane, 4), f.urem(lane, 4), self.lanes // 2
+            below = f.add(f.mul(f.udiv(pair, pairs), 2), f.udiv(place, 2))
+            beside = f.add(f.mul(f.urem(pair, pairs), 2), f.urem(place, 2))
+        else:
+            below, beside = f.udiv(lane, self.lanes), f.urem(lane, self.lanes)
+        row = f.add(f.mul(f.udiv(warp, warps), 32 // self.lanes), below)
+        return row, f.add(f.mul(f.urem(warp, warps), self.lanes), beside)
 
 
 @frozen

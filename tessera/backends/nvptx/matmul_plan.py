@@ -31,6 +31,8 @@ ACROSS = Decision("nvptx.across", 0)
 
 LANES_OF_K = 8
 """Elements along K that lanes side by side copy of an operand which is transposed on the way: a sector of memory."""
+READ_AHEAD = 32
+"""Elements of both operands that a thread reads before it has multiplied those before, where it may read any number."""
 HELD = 64
 """Accumulators of a thread above which it holds what is transposed: with fewer, more threads are worth more."""
 _ALLOWED = frozenset(
@@ -233,9 +235,11 @@ class MatmulPlan:
 
     @property
     def piece(self) -> int:
-        """Elements of K that are multiplied before others are read: few where those of many rows are neighbours."""
-        counts = zip(self.matmul.operands, (self.rows, self.columns), strict=True)
-        return PIECE // 2 if any(self.panel(operand).is_by_k and own > FEW for operand, own in counts) else PIECE
+        """Elements of K that are read while others are multiplied: few where a thread has many rows or columns."""
+        counts = list(zip(self.matmul.operands, (self.rows, self.columns), strict=True))
+        if any(self.panel(operand).is_by_k for operand, _ in counts):
+            return PIECE // 2 if any(self.panel(operand).is_by_k and own > FEW for operand, own in counts) else PIECE
+        return next((piece for piece in (PIECE, PIECE // 2) if piece * (self.rows + self.columns) <= READ_AHEAD), 1)
 
     @property
     def staged(self) -> int:
