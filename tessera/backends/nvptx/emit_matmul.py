@@ -28,6 +28,7 @@ from tessera.backends.nvptx.matmul_plan import (
     is_guarded_along_k,
 )
 from tessera.backends.nvptx.mma.assembly import commit_copies, effect, number, wait_copies
+from tessera.backends.nvptx.text import special
 from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.types import shaped_type
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 WORD = 4
 """Bytes of an element."""
 FEW_STEPS = 8
-"""Steps of a matmul that the assembler would write one after the other, with all that they read in registers."""
+"""Steps of a matmul that the assembler would write one after the other, with all that they read in registers; a single
+one it would mix with the stores of the result, whose addresses then take the registers of accumulators."""
 UNROLLED = 2048
 """Multiply-adds of a thread that are written one after the other."""
 
@@ -255,7 +257,8 @@ class MatmulWriter:
 
         count, known = self.count, constant_of(self.count)
         if known is not None and 0 < known <= FEW_STEPS:
-            count = f.raw("i64", f'call i64 asm "", "=l,0"(i64 {known})')
+            # The grid is one block deep, which the assembler does not know.
+            count = f.mul(f.cast("zext", special(f, "nctaid.z"), "i64"), known)
         carried = [*accumulators, *ahead, first, *state]
         ends = f.loop(0, count, 1, step, carried, is_nonempty=bool(known))[: len(accumulators)]
         emitter.bind(loop.results, ends)

@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera.backends.nvptx.bank_lint import conflicts
 from tessera.backends.nvptx.block_model import PLAIN_BLOCKS
+from tessera.backends.nvptx.layout import ThreadGrid
 from tessera.backends.nvptx.matmul_blocks import divide_block, lanes_across, matmul_time
 from tessera.backends.nvptx.matmul_plan import ACROSS, STAGES, plan_of
 from tessera.backends.nvptx.text import KernelCode
@@ -147,6 +148,28 @@ def test_no_bank_is_asked_twice(form: str, block: tuple[int, int, int]) -> None:
     target, _ = planned(form, (192, 192, 192), block)
     assert STAGES.of(target) >= 3
     assert [str(one) for one in conflicts(target) if one.what.startswith("read")] == []
+
+
+@pytest.mark.parametrize("block", PLAIN_BLOCKS)
+def test_lanes_share_what_they_read_by_twos(block: tuple[int, int, int]) -> None:
+    """Shared memory hands out wide words twice as fast where lanes `n` and `n ^ 1`, or `n ^ 2`, want the same."""
+    divided = divide_block(*block[:2])
+    assert divided is not None
+    threads, across = divided
+    grid = ThreadGrid(across, lanes_across(across, threads // across), 1, 1)
+    places = [grid.place(thread) for thread in range(threads)]
+    assert sorted(places) == [(row, column) for row in range(threads // across) for column in range(across)]
+    if min(block[:2]) > 1:
+        assert all(places[thread][0] == places[thread ^ 1][0] for thread in range(threads))
+        assert all(places[thread][1] == places[thread ^ 2][1] for thread in range(threads))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_single_step_is_a_loop_to_the_assembler(form: str) -> None:
+    """Else the addresses of the result take the registers of accumulators, which are then spilled."""
+    _, code = planned(form, (400, 401, 16), (128, 64, 16))
+    assert "sreg.nctaid.z" in code.text
+    assert 'asm ""' not in code.text
 
 
 def test_text_copies_ahead_and_has_code() -> None:
