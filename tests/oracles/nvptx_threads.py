@@ -27,7 +27,7 @@ _SIZES = {"i8": 1, "float": 4, "i32": 4, "i64": 8}
 
 
 class Thread:
-    """One thread: where it is, its memory, and the copies that it has under way; of `nctaid` it is asked for z alone."""
+    """One thread: where it is, its memory, and the copies that it has under way; `nctaid` is that of z."""
 
     def __init__(self, number: int, block: int, memory: Memory) -> None:
         self.tid, self.ctaid, self.memory = number, block, memory

@@ -30,6 +30,7 @@ from tessera.backends.nvptx.row_plan import (
     programs_in,
     shared_widths,
 )
+from tessera.backends.nvptx.streamed_dots import RESIDENT, StreamedOperand, find_streamed
 from tessera.backends.nvptx.text import (
     WARP,
     CallTable,
@@ -46,7 +47,7 @@ from tessera.ir.base.types import IndexAttr, VectorAttr, shaped_type
 from tessera.ir.target.limits import divides_words
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, ScratchOp, TailOp
+from tessera.ir.target.typed_ops import DotOp, IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, ScratchOp, TailOp
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
 
@@ -109,6 +110,7 @@ class Emitter:
         self.threads, self.warps_per_row, self.programs = kernel.threads, kernel.warps_per_row, PROGRAMS.of(kernel)
         self.divided: LeafRows | None = None
         self.matmul = plan_of(kernel)
+        self.streamed, self._copied = self._find_streamed()
         self.leaf_bytes = 0
         """Shared memory that the warps of a row exchange leaves by."""
         self.module = DeviceModule(machine)
@@ -122,7 +124,7 @@ class Emitter:
             self.name,
             [*arguments, ("ptr", "scratch")],
             self.threads * self.programs * max(1, self.warps_per_row),
-            blocks=BLOCKS.of(kernel),
+            blocks=BLOCKS.of(kernel) or (RESIDENT if self.streamed else 0),
             cluster=ROW_BLOCKS.of(kernel),
             registers=kernel.max_registers,
         )
@@ -148,6 +150,12 @@ class Emitter:
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
         self.is_elementwise = is_elementwise(kernel)
         self.has_rows = has_rows(kernel)
+
+    def _find_streamed(self) -> tuple[dict[DotOp, StreamedOperand], set[SpecOp | None]]:
+        """Dots that copy their B operand in steps, and the ops that are written with them."""
+        can = self.matmul is None and self.machine.has("cp.async") and self.programs == 1 and not has_rows(self.kernel)
+        found = find_streamed(self.kernel, self.threads) if can else {}
+        return found, {one for operand in found.values() for one in (operand.load, operand.transpose)}
 
     def run(self) -> KernelCode:
         f, block = self.f, self.kernel.body.block
@@ -244,6 +252,8 @@ class Emitter:
     # Control.
 
     def emit(self, op: SpecOp) -> None:
+        if op in self._copied:
+            return  # what a dot copies by itself
         name = op.spec.short_name
         method = getattr(self, f"on_{name}", None)
         if method is not None:

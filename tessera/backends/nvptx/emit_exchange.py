@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.emit_rows import RowReduction, takes
 from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
+from tessera.backends.nvptx.streamed_dots import STAGES, STEP, StepCopies, StreamedOperand, wait_for_step
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.block_ops import partner
 from tessera.ir.target import typed_ops as ops
@@ -453,40 +454,93 @@ _NEIGHBOURS, _MOST_FACTORS = 4, 4096
 memory are what limits dots. The text is as much longer: kernels with more products than that in all dots read one."""
 
 
-def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
-    """Both operands into shared memory, then each thread its elements: chains of multiply-adds over K, in order."""
-    f = emitter.f
-    acc = emitter.tiles[op.operands[2]]
-    vector = acc.layout.vector
-    lhs, rhs = (_Operand(emitter.tiles[value], at == 0, vector, acc.dtype) for at, value in enumerate(op.operands[:2]))
-    layout, K = acc.layout, emitter.tiles[op.operands[0]].layout.shape[1]
-    base = emitter.exchange(lhs.bytes + rhs.bytes)
-    emitter.wait()
-    left, right = base, f.gep(base, lhs.bytes, "i8")
-    share_tile(emitter, lhs.stored, left, lhs.spacing)
-    share_tile(emitter, rhs.stored, right, rhs.spacing)
-    emitter.wait()
-    at = emitter.at(layout)
-    groups = [at.coordinates(register) for register in range(0, layout.registers, vector)]
-    rows = [_clamp_row(f, layout, at, group, number * vector) for number, group in enumerate(groups)]
-    depth = gcd(K, _elements_along_k(emitter))
+class _Dot:
+    """A dot of operands in shared memory: each thread its elements, chains of multiply-adds over K, in order."""
 
-    def step(k: Value, accumulators: list[Value]) -> list[Value]:
+    def __init__(self, emitter: Emitter, op: ops.DotOp, rhs: Tile) -> None:
+        self.emitter, self.acc = emitter, emitter.tiles[op.operands[2]]
+        layout, f, left = self.acc.layout, emitter.f, emitter.tiles[op.operands[0]]
+        self.vector = layout.vector
+        self.lhs = _Operand(left, True, self.vector, self.acc.dtype)
+        self.rhs = _Operand(rhs, False, self.vector, self.acc.dtype)
+        self.K = left.layout.shape[1]
+        self.depth = gcd(self.K, _elements_along_k(emitter))
+        at = emitter.at(layout)
+        self.groups = [at.coordinates(register) for register in range(0, layout.registers, self.vector)]
+        numbered = enumerate(self.groups)
+        self.rows = [_clamp_row(f, layout, at, group, number * self.vector) for number, group in numbered]
+
+    def multiply(self, starts: tuple[Value, Value], k: Index, inner: Index, accumulators: list[Value]) -> list[Value]:
+        """Some K, from `k` on of the left operand and from `inner` on of what is there of the right one."""
+        emitter, depth, vector = self.emitter, self.depth, self.vector
         firsts: dict[str, list[Value]] = {}
         seconds: dict[str, list[Value]] = {}
         found = list(accumulators)
-        for number, (row, (_, column)) in enumerate(zip(rows, groups, strict=True)):
+        for number, (row, (_, column)) in enumerate(zip(self.rows, self.groups, strict=True)):
             name, other = str(row), str(column)
             if name not in firsts:
-                firsts[name] = lhs.block(emitter, left, row, k, (1, depth))
+                firsts[name] = self.lhs.block(emitter, starts[0], row, k, (1, depth))
             if other not in seconds:
-                seconds[other] = rhs.block(emitter, right, k, column, (depth, vector))
-            for inner, lane in product(range(depth), range(vector)):
-                at, factors = number * vector + lane, (firsts[name][inner], seconds[other][inner * vector + lane])
-                found[at] = _multiply_add(f, *factors, found[at], acc.dtype)
+                seconds[other] = self.rhs.block(emitter, starts[1], inner, column, (depth, vector))
+            for step, lane in product(range(depth), range(vector)):
+                at, factors = number * vector + lane, (firsts[name][step], seconds[other][step * vector + lane])
+                found[at] = _multiply_add(emitter.f, *factors, found[at], self.acc.dtype)
         return found
 
-    emitter.set_result(op, f.loop(0, K, depth, step, list(emitter.registers(acc))))
+
+def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
+    """Both operands into shared memory, all of them or the right one in steps, then the elements of each thread."""
+    if op in emitter.streamed:
+        _emit_streamed(emitter, op, emitter.streamed[op])
+        return
+    f, dot = emitter.f, _Dot(emitter, op, emitter.tiles[op.operands[1]])
+    base = emitter.exchange(dot.lhs.bytes + dot.rhs.bytes)
+    emitter.wait()
+    starts = base, f.gep(base, dot.lhs.bytes, "i8")
+    share_tile(emitter, dot.lhs.stored, starts[0], dot.lhs.spacing)
+    share_tile(emitter, dot.rhs.stored, starts[1], dot.rhs.spacing)
+    emitter.wait()
+
+    def step(k: Value, accumulators: list[Value]) -> list[Value]:
+        return dot.multiply(starts, k, k, accumulators)
+
+    emitter.set_result(op, f.loop(0, dot.K, dot.depth, step, list(emitter.registers(dot.acc))))
+
+
+def _emit_streamed(emitter: Emitter, op: ops.DotOp, operand: StreamedOperand) -> None:
+    """A dot whose right operand is copied in steps: the next one while this one is multiplied."""
+    f, layout, f32 = emitter.f, Layout(operand.shape, emitter.threads), emitter.tiles[op.operands[2]].dtype
+    stored = Tile(layout, f32, [])
+    dot = _Dot(emitter, op, Tile(layout, f32, [], transposed=stored) if operand.is_transposed else stored)
+    spacing, line = dot.rhs.spacing, operand.shape[1]
+    base = emitter.exchange(dot.lhs.bytes + STAGES * dot.rhs.bytes)
+    emitter.wait()
+    ring = f.gep(base, dot.lhs.bytes, "i8")
+    shared = f.raw("ptr addrspace(3)", f"addrspacecast ptr {ring.text} to ptr addrspace(3)")
+    address = f.raw("i32", f"ptrtoint ptr addrspace(3) {shared.text} to i32")
+    copies = StepCopies(emitter, operand, lambda row, column: dot.rhs.offset(f, row, column))
+
+    def start(number: Index) -> None:
+        stage = f.cast("trunc", f.mul(f.urem(number, STAGES), dot.rhs.bytes), "i32")
+        place = f.op("add", address, stage)
+        copies.start(f.mul(number, STEP), place, lambda row, column: spacing.start(row, line) + column)
+
+    start(f.const_i(0))
+    share_tile(emitter, dot.lhs.stored, base, dot.lhs.spacing)
+
+    def step(number: Value, accumulators: list[Value]) -> list[Value]:
+        wait_for_step(emitter)
+        following = f.add(number, 1)
+        f.if_(f.icmp("slt", following, dot.K // STEP), lambda: start(following))
+        starts = base, f.gep(ring, f.mul(f.urem(number, STAGES), dot.rhs.bytes), "i8")
+        first = f.mul(number, STEP)
+
+        def some(k: Value, found: list[Value]) -> list[Value]:
+            return dot.multiply(starts, f.add(first, k), k, found)
+
+        return f.loop(0, STEP, dot.depth, some, accumulators)
+
+    emitter.set_result(op, f.loop(0, dot.K // STEP, 1, step, list(emitter.registers(dot.acc))))
 
 
 def _elements_along_k(emitter: Emitter) -> int:

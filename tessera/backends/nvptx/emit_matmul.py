@@ -27,7 +27,7 @@ from tessera.backends.nvptx.matmul_plan import (
     Share,
     is_guarded_along_k,
 )
-from tessera.backends.nvptx.mma.assembly import commit_copies, effect, number, wait_copies
+from tessera.backends.nvptx.mma.assembly import commit_copies, copy_async, number, wait_copies
 from tessera.backends.nvptx.text import special
 from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.types import shaped_type
@@ -123,7 +123,7 @@ class Copies:
                 address, away = access.address(here), 0
             else:
                 address, away = self._behind(source, part, self.strides)
-            self._copy((target, more), (address, away), mask, self._exists(part))
+            copy_async(f, (target, more), (address, away), WORD * self.share.width, mask, self._exists(part))
 
     # Operands that are transposed go through registers.
 
@@ -181,35 +181,21 @@ class Copies:
         return f.gep(source, dim_value(f, distance, self.emitter.env), "float"), 0
 
     def _exists(self, part: Part) -> Value | None:
-        """Whether a copy is in the tile for this thread; None where it is for all."""
-        f, shape = self.emitter.f, sizes_of(self.operand.load.result)
-        checks = [f.icmp("slt", f.index(self.emitter.thread), self.share.active)]
-        if self.share.active == self.emitter.threads:
-            checks = []
-        moved = zip(self.at, (part.row, part.column), (part.is_row_checked, part.is_column_checked), shape, strict=True)
-        checks += [f.icmp("slt", f.add(own, more), size) for own, more, is_checked, size in moved if is_checked]
-        found: Value | None = None
-        for check in checks:
-            found = check if found is None else f.op("and", found, check)
-        return found
+        return copy_exists(self.emitter, self.share, self.at, part, sizes_of(self.operand.load.result))
 
-    def _copy(self, to: tuple[Value, int], source: tuple[Value, int], mask: Value | None, exists: Value | None) -> None:
-        """One copy; zeros where `mask` does not hold, nothing where it does not exist."""
-        f, bytes = self.emitter.f, WORD * self.share.width
-        args, kinds = [to[0], source[0]], ["r", "l"]
-        size = guard = setup = ""
-        if mask is not None:
-            size = f", ${len(args)}"
-            args.append(f.select(mask, number(bytes), number(0)))
-            kinds.append("r")
-        if exists is not None:
-            setup, guard = f".reg .pred P; setp.ne.b32 P, ${len(args)}, 0; ", "@P "
-            args.append(f.cast("zext", exists, "i32"))
-            kinds.append("r")
-        # Only whole pieces can pass by L1.
-        kind = "cg" if bytes == 16 else "ca"
-        copy = f"{guard}cp.async.{kind}.shared.global [$0 + {to[1]}], [$1 + {source[1]}], {bytes}{size};"
-        effect(f, f"{{ {setup}{copy} }}" if setup else copy, ",".join(kinds), args)
+
+def copy_exists(
+    emitter: Emitter, share: Share, at: tuple[Index, Index], part: Part, shape: Sequence[int]
+) -> Value | None:
+    """Whether a copy is in a tile for this thread, whose first one is `at`; None where it is for all."""
+    f = emitter.f
+    checks = [] if share.active == emitter.threads else [f.icmp("slt", f.index(emitter.thread), share.active)]
+    moved = zip(at, (part.row, part.column), (part.is_row_checked, part.is_column_checked), shape, strict=True)
+    checks += [f.icmp("slt", f.add(own, more), size) for own, more, is_checked, size in moved if is_checked]
+    found: Value | None = None
+    for check in checks:
+        found = check if found is None else f.op("and", found, check)
+    return found
 
 
 class MatmulWriter:
@@ -243,8 +229,8 @@ class MatmulWriter:
 
         first = number(0)
         self._arrive()
-        ahead = self._read_both(self._starts(first), 0)
-        sizes = len(accumulators), len(accumulators) + len(ahead)
+        prefetched = self._read_both(self._starts(first), 0)
+        sizes = len(accumulators), len(accumulators) + len(prefetched)
 
         def step(at: Value, values: list[Value]) -> list[Value]:
             stage, copied = values[sizes[1]], values[sizes[1] + 1 :]
@@ -259,7 +245,7 @@ class MatmulWriter:
         if known is not None and 0 < known <= FEW_STEPS:
             # The grid is one block deep, which the assembler does not know.
             count = f.mul(f.cast("zext", special(f, "nctaid.z"), "i64"), known)
-        carried = [*accumulators, *ahead, first, *state]
+        carried = [*accumulators, *prefetched, first, *state]
         ends = f.loop(0, count, 1, step, carried, is_nonempty=bool(known))[: len(accumulators)]
         emitter.bind(loop.results, ends)
         if self.matmul.tail is not None:
@@ -363,12 +349,12 @@ class MatmulWriter:
         self,
         stages: tuple[Value, Value],
         accumulators: list[Value],
-        ahead: list[Value],
+        prefetched: list[Value],
         stores: Sequence[Callable[[], None]],
     ) -> list[Value]:
         """A step that is in shared memory: chains of multiply-adds over K, in order.
 
-        Gives the accumulators and what was read ahead, of the stage of the next step. What was loaded for another step
+        Gives the accumulators and what was prefetched of the stage of the next step. What was loaded for another step
         is stored during the second half, when it has arrived; at the end where masks take registers too.
         """
         f, rows, columns = self.f, self.plan.rows, self.plan.columns
@@ -377,12 +363,12 @@ class MatmulWriter:
         while together % (2 * PIECE) == 0 and together * rows * columns > UNROLLED:
             together //= 2
 
-        def moved(k: Index) -> list[Value]:
+        def move_to(k: Index) -> list[Value]:
             pairs = zip(starts, self.panels, strict=True)
             return [f.gep(start, f.mul(k, WORD * panel.steps[1]), "i8") for start, panel in pairs]
 
         def step(k: Value, values: list[Value]) -> list[Value]:
-            here, count = moved(k), len(accumulators)
+            here, count = move_to(k), len(accumulators)
             return self._multiply_some(
                 here, together, values[:count], values[count:], lambda: self._read_both(here, together)
             )
@@ -394,17 +380,17 @@ class MatmulWriter:
             return self._read_both(self._starts(stages[1]), 0)
 
         if together < depth:
-            found = f.loop(0, depth - together, together, step, [*accumulators, *ahead], is_nonempty=True)
-            accumulators, ahead = found[: len(accumulators)], found[len(accumulators) :]
-            starts = moved(depth - together)
-        return self._multiply_some(starts, together, accumulators, ahead, end, () if self.is_guarded else stores)
+            found = f.loop(0, depth - together, together, step, [*accumulators, *prefetched], is_nonempty=True)
+            accumulators, prefetched = found[: len(accumulators)], found[len(accumulators) :]
+            starts = move_to(depth - together)
+        return self._multiply_some(starts, together, accumulators, prefetched, end, () if self.is_guarded else stores)
 
     def _multiply_some(
         self,
         starts: Sequence[Value],
         depth: int,
         accumulators: list[Value],
-        ahead: list[Value],
+        prefetched: list[Value],
         end: Callable[[], list[Value]],
         stores: Sequence[Callable[[], None]] = (),
     ) -> list[Value]:
@@ -413,9 +399,9 @@ class MatmulWriter:
         rows, columns, piece = self.plan.rows, self.plan.columns, self.plan.piece
         stored = depth - piece
         for first in range(0, depth, piece):
-            current, is_last = ahead, first + piece == depth
+            current, is_last = prefetched, first + piece == depth
             # Before what is multiplied now, so that it is there when it is needed.
-            ahead = end() if is_last else self._read_both(starts, first + piece)
+            prefetched = end() if is_last else self._read_both(starts, first + piece)
             for k in range(piece):
                 left, right = current[k * rows :], current[piece * rows + k * columns :]
                 for at in range(rows * columns):
@@ -425,10 +411,10 @@ class MatmulWriter:
                     done, before = (max(0, 2 * (first + k + more) - stored) for more in (1, 0))
                     for store in stores[before * len(stores) // stored : done * len(stores) // stored]:
                         store()
-        return [*found, *ahead]
+        return [*found, *prefetched]
 
     def _read_both(self, starts: Sequence[Value], first: int) -> list[Value]:
-        """What this thread multiplies of some K: of each the rows of the left operand, then the columns of the right."""
+        """What this thread multiplies of some K: rows of the left operand for each, then columns of the right one."""
         left = self._read(0, starts[0], first, self.plan.rows, self.plan.down)
         right = self._read(1, starts[1], first, self.plan.columns, self.plan.across)
         return [value for line in (*left, *right) for value in line]

@@ -26,7 +26,7 @@ class ThreadGrid:
 
     A thread has `rows` neighbouring rows and `columns` neighbouring columns; those of all threads are side by side,
     and so on through the tile. Four lanes are two rows by two columns: shared memory hands out wide words twice as
-    fast where each lane wants what the next one does, or the one after that, and rows and columns both are then read so.
+    fast where each lane wants what the next one does, or the one after that, so rows and columns are both read fast.
     """
 
     across: int

@@ -31,7 +31,7 @@ ACROSS = Decision("nvptx.across", 0)
 
 LANES_OF_K = 8
 """Elements along K that lanes side by side copy of an operand which is transposed on the way: a sector of memory."""
-READ_AHEAD = 32
+PREFETCHED = 32
 """Elements of both operands that a thread reads before it has multiplied those before, where it may read any number."""
 HELD = 64
 """Accumulators of a thread above which it holds what is transposed: with fewer, more threads are worth more."""
@@ -148,10 +148,10 @@ class Share:
     parts: tuple[Part, ...]
 
 
-def _share_tile(shape: tuple[int, int], threads: int, width: int, along: int = 0) -> Share:
+def share_copies(shape: tuple[int, int], threads: int, width: int, along: int = 0) -> Share:
     """Who copies what of a tile of rows and columns; `along` threads go along a row, by default as many as it takes.
 
-    >>> [(part.row, part.column) for part in _share_tile((16, 128), 256, 4).parts]
+    >>> [(part.row, part.column) for part in share_copies((16, 128), 256, 4).parts]
     [(0, 0), (8, 0)]
     """
     rows, units = shape[0], shape[1] // width
@@ -213,8 +213,8 @@ class MatmulPlan:
         rows, columns = sizes_of(operand.load.result)
         if self.panel(operand).is_transposed:
             width = min(operand.width, PIECE) if self.is_held(operand) else 1
-            return _share_tile((rows, columns), self.threads, width, LANES_OF_K // width)
-        return _share_tile((rows, columns), self.threads, operand.width)
+            return share_copies((rows, columns), self.threads, width, LANES_OF_K // width)
+        return share_copies((rows, columns), self.threads, operand.width)
 
     def shared_accesses(self) -> Iterator[tuple[str, Sequence[int], int]]:
         """What threads write and read of shared memory together: words for people, an address of each, and bytes.
@@ -239,7 +239,7 @@ class MatmulPlan:
         counts = list(zip(self.matmul.operands, (self.rows, self.columns), strict=True))
         if any(self.panel(operand).is_by_k for operand, _ in counts):
             return PIECE // 2 if any(self.panel(operand).is_by_k and own > FEW for operand, own in counts) else PIECE
-        return next((piece for piece in (PIECE, PIECE // 2) if piece * (self.rows + self.columns) <= READ_AHEAD), 1)
+        return next((piece for piece in (PIECE, PIECE // 2) if piece * (self.rows + self.columns) <= PREFETCHED), 1)
 
     @property
     def staged(self) -> int:

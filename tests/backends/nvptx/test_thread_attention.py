@@ -26,6 +26,8 @@ SMALL = 200_000
 """Bytes of PTX: with tensor cores' tiles these kernels have five times as many."""
 FEW = 64
 """Bytes of indices that threads with 255 registers may keep elsewhere, between loops."""
+SHARED = 400
+"""The same of threads with 128 registers, so that a multiprocessor has two programs: sums and indices."""
 bf16: Any = ml_dtypes.bfloat16
 
 
@@ -110,7 +112,8 @@ def test_their_code_is_small_and_holds_what_it_computes(
     (ptx,) = compile_texts(parts.texts, parts.backend.code_target)
     assert len(ptx) < SMALL
     _, words = assemble_with_words(ptx, architecture)
-    assert "0 bytes spill stores" in words
+    (spilled,) = re.findall(r"(\d+) bytes spill stores", words)
+    assert int(spilled) <= (SHARED if b".minnctapersm 2" in ptx else 0)
 
 
 @pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
@@ -122,7 +125,7 @@ def test_many_queries_are_held_in_registers(function: Any, head: int) -> None:
     (ptx,) = compile_texts(parts.texts, parts.backend.code_target)
     _, words = assemble_with_words(ptx, "sm_90a")
     (spilled,) = re.findall(r"(\d+) bytes spill stores", words)
-    assert int(spilled) <= FEW
+    assert int(spilled) <= (SHARED if b".minnctapersm 2" in ptx else FEW)
     assert ptx.count(b"ld.shared.v4") >= 20
 
 

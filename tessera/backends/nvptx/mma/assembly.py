@@ -297,6 +297,34 @@ def _copy(target: int, source: int, limit: str, size: str, given: str) -> str:
     return f"{copy}, {size};" if size else f"{copy};"
 
 
+def copy_async(
+    f: FunctionText,
+    to: tuple[Value, int],
+    source: tuple[Value, int],
+    bytes: int,
+    mask: Value | None,
+    exists: Value | None = None,
+) -> None:
+    """One copy to shared memory, both addresses with what is added to them.
+
+    Zeros are written where `mask` does not hold, and nothing where the copy does not exist.
+    """
+    args, kinds = [to[0], source[0]], ["r", "l"]
+    size = guard = setup = ""
+    if mask is not None:
+        size = f", ${len(args)}"
+        args.append(f.select(mask, number(bytes), number(0)))
+        kinds.append("r")
+    if exists is not None:
+        setup, guard = f".reg .pred P; setp.ne.b32 P, ${len(args)}, 0; ", "@P "
+        args.append(f.cast("zext", exists, "i32"))
+        kinds.append("r")
+    # Only whole pieces can pass by L1.
+    kind = "cg" if bytes == 16 else "ca"
+    copy = f"{guard}cp.async.{kind}.shared.global [$0 + {to[1]}], [$1 + {source[1]}], {bytes}{size};"
+    effect(f, f"{{ {setup}{copy} }}" if setup else copy, ",".join(kinds), args)
+
+
 def commit_copies(f: FunctionText) -> None:
     """Make a group of the copies since the last one."""
     effect(f, "cp.async.commit_group;")
