@@ -253,8 +253,13 @@ def _other(op: str, tail: str) -> str:
         count, vector, scalar, lane = re.fullmatch(r"<(\d) x \w+> (\S+), \w+ (\S+), i64 (\d+)", tail).groups()  # type: ignore[union-attr]
         before = "[None] * " + count if vector == "poison" else _value(vector)
         return f"[*({before})[:{lane}], {_value(scalar)}, *({before})[{int(lane) + 1}:]]"
-    if ' asm ""' in tail:
-        return _value(tail.rpartition(" ")[2].rstrip(")"))
+    if "ld.global.nc" in tail:
+        given = re.findall(r"\((i1 .*)\)", tail)[0].split(", ")
+        mask, address, *zeros = (_value(one.split(" ", 1)[1]) for one in given)
+        words = [f"thread.memory.read({address} + {4 * at})" for at in range(len(zeros))]
+        return f"{words[0]} if {mask} else 0" if len(zeros) == 1 else f"[{', '.join(words)}] if {mask} else {zeros}"
+    if op == "extractvalue":
+        return f"{_value(tail.split('} ')[1].split(',')[0])}[{tail.rpartition(' ')[2]}]"
     if "sreg" in tail:
         (name,) = re.findall(r"sreg\.(\w+)", tail)
         return f"thread.{name}"

@@ -26,7 +26,7 @@ from tessera.backends.nvptx.block_times import (
     size_of,
     stream_cycles,
 )
-from tessera.backends.nvptx.matmul_blocks import matmul_time
+from tessera.backends.nvptx.matmul_blocks import THREAD_BLOCKS, fastest_block
 from tessera.types.machine import Machine
 
 if TYPE_CHECKING:
@@ -45,13 +45,8 @@ WGMMA_BLOCKS = (
     *((128, width, 64) for width in NARROW),
 )
 """Candidates (BM, BN, BK) for WGMMA, whose warpgroups have 64 rows each."""
-PLAIN_BLOCKS = (
-    *((128, 128, 16), (128, 64, 16), (64, 128, 16), (64, 64, 16), (48, 192, 16), (48, 96, 16), (48, 64, 16)),
-    *((48, 48, 16), (32, 128, 16), (128, 32, 16), (64, 32, 32), (32, 64, 32), (48, 32, 32), (32, 48, 32)),
-    *((32, 32, 32), (64, 16, 32), (16, 64, 32), (32, 16, 64), (16, 32, 64), (16, 16, 64), (32, 8, 64), (8, 32, 64)),
-    *((64, 1, 64), (32, 1, 64), (1, 64, 64), (1, 32, 64)),
-)
-"""Candidates for what threads multiply by themselves: large matrices, and matrices by vectors, the best first."""
+PLAIN_BLOCKS = (*THREAD_BLOCKS, (64, 1, 64), (32, 1, 64), (1, 64, 64), (1, 32, 64))
+"""Candidates for what threads multiply by themselves: matrices, and matrices by vectors, the best of those first."""
 MMA_SYNC_BLOCKS = ((128, 128, 64), (256, 128, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64))
 """Candidates for `mma.sync`: each warp has 16 or 32 rows, and all columns."""
 TCGEN05_BLOCKS = ((128, 256, 64), (128, 128, 64), (128, 64, 64), (64, 64, 64))
@@ -196,7 +191,7 @@ def _plain_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     most = 64 * 64 if context.get("others", 0) > _FEW_OTHERS or is_windowed else 128 * 128
     able = [block for block in able if block[0] * block[1] <= most]
     transposed = not context.get("is_lhs_m_major"), not context.get("is_rhs_n_major")
-    return min(able, key=lambda block: matmul_time(block, size[:3], batch, machine.blocks, transposed))
+    return fastest_block(able, size[:3], batch, machine.blocks, transposed)
 
 
 def _is_taken(names: Sequence[str], name: str, context: Mapping[str, Any]) -> bool:

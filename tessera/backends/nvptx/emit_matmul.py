@@ -32,6 +32,7 @@ from tessera.backends.nvptx.text import special
 from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.types import shaped_type
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import LoadOp
 from tessera.types.dim import Dim
 
@@ -146,7 +147,10 @@ class Copies:
             else:
                 first, away = self._behind(source, part, self.strides)
                 address = self.emitter.f.gep(first, away, "i8")
-            found += load_vector(access, address, mask, self.share.width, is_invariant=True)
+            if mask is None:
+                found += load_vector(access, address, mask, self.share.width, is_invariant=True)
+            else:
+                found += load_or_zeros(self.emitter.f, mask, address, self.share.width)
         return found
 
     def stores(self, held: Sequence[Value], stage: Value) -> list[Callable[[], None]]:
@@ -184,6 +188,23 @@ class Copies:
         return copy_exists(self.emitter, self.share, self.at, part, sizes_of(self.operand.load.result))
 
 
+def load_or_zeros(f: FunctionText, mask: Value, address: Value, count: int) -> list[Value]:
+    """So many elements of constant memory, or zeros: a load under a predicate.
+
+    A choice between what was loaded and zeros would wait for the load where it is written, a step before its use.
+    """
+    parts = [f"${at}" for at in range(count)]
+    targets, vector = (parts[0], "") if count == 1 else (f"{{{', '.join(parts)}}}", f"v{count}.")
+    text = f"@${count} ld.global.nc.{vector}b32 {targets}, [${count + 1}];"
+    constraints = ",".join([*["=f"] * count, "b", "l", *map(str, range(count))])
+    type_ = "float" if count == 1 else f"{{ {', '.join(['float'] * count)} }}"
+    given = ", ".join([str(mask), str(address), *["float 0.0"] * count])
+    found = f.raw(type_, f'call {type_} asm sideeffect "{text}", "{constraints}"({given})')
+    if count == 1:
+        return [found]
+    return [f.raw("float", f"extractvalue {type_} {found.text}, {at}") for at in range(count)]
+
+
 def copy_exists(
     emitter: Emitter, share: Share, at: tuple[Index, Index], part: Part, shape: Sequence[int]
 ) -> Value | None:
@@ -207,8 +228,6 @@ class MatmulWriter:
         self.panels = [plan.panel(operand) for operand in self.matmul.operands]
         self.firsts = [0, WORD * self.panels[0].elements]
         self.copies: list[Copies] = []
-        held = [operand.load for operand in self.matmul.operands if plan.is_held(operand)]
-        self.is_guarded = any(load.guarded or load.windows for load in held)
 
     def write(self) -> None:
         emitter, f, loop, stage = self.emitter, self.f, self.matmul.loop, self.plan.stage_bytes
@@ -355,7 +374,7 @@ class MatmulWriter:
         """A step that is in shared memory: chains of multiply-adds over K, in order.
 
         Gives the accumulators and what was prefetched of the stage of the next step. What was loaded for another step
-        is stored during the second half, when it has arrived; at the end where masks take registers too.
+        is stored during the second half, when it has arrived.
         """
         f, rows, columns = self.f, self.plan.rows, self.plan.columns
         depth, starts = self.matmul.lhs.depth, self._starts(stages[0])
@@ -374,8 +393,6 @@ class MatmulWriter:
             )
 
         def end() -> list[Value]:
-            for store in stores if self.is_guarded else ():
-                store()
             self._arrive()
             return self._read_both(self._starts(stages[1]), 0)
 
@@ -383,7 +400,7 @@ class MatmulWriter:
             found = f.loop(0, depth - together, together, step, [*accumulators, *prefetched], is_nonempty=True)
             accumulators, prefetched = found[: len(accumulators)], found[len(accumulators) :]
             starts = move_to(depth - together)
-        return self._multiply_some(starts, together, accumulators, prefetched, end, () if self.is_guarded else stores)
+        return self._multiply_some(starts, together, accumulators, prefetched, end, stores)
 
     def _multiply_some(
         self,

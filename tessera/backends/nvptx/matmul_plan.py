@@ -15,7 +15,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.access_groups import WIDEST, has_index_tiles, run_of
 from tessera.backends.nvptx.layout import ThreadGrid
-from tessera.backends.nvptx.matmul_blocks import FEW, PIECE, is_read_by_k, lanes_across
+from tessera.backends.nvptx.matmul_blocks import FEW, HELD, PIECE, is_read_by_k, lanes_across
 from tessera.backends.nvptx.row_plan import Decision, is_constant, programs_in
 from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.op import SpecOp
@@ -33,8 +33,6 @@ LANES_OF_K = 8
 """Elements along K that lanes side by side copy of an operand which is transposed on the way: a sector of memory."""
 PREFETCHED = 32
 """Elements of both operands that a thread reads before it has multiplied those before, where it may read any number."""
-HELD = 64
-"""Accumulators of a thread above which it holds what is transposed: with fewer, more threads are worth more."""
 _ALLOWED = frozenset(
     f"ttarget.{name}"
     for names in (
@@ -206,7 +204,7 @@ class MatmulPlan:
 
     def is_held(self, operand: Operand) -> bool:
         """Whether an operand goes through registers, from which it is stored transposed; copies move single words."""
-        return self.panel(operand).is_transposed and self.rows * self.columns > HELD
+        return self.panel(operand).is_transposed and self.rows * self.columns >= HELD
 
     def share(self, operand: Operand) -> Share:
         """Who copies what of an operand in each step."""

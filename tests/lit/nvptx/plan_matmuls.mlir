@@ -1,8 +1,8 @@
 // RUN: tessera-opt %s --split -p nvptx-plan-matmuls | filecheck %s
 
-// Threads 8 by 8 have 8 x 8 accumulators each, and copy some steps ahead.
+// Threads 16 by 8 have 4 x 8 accumulators each, and copy some steps ahead.
 // CHECK-LABEL: ttarget.kernel @matmul(
-// CHECK-SAME:    threads = 64
+// CHECK-SAME:    threads = 128
 // CHECK-SAME:    nvptx.across = 8
 // CHECK-SAME:    nvptx.stages = 7
 ttarget.kernel @matmul(%0: !ttile.buffer<[256, 100], f32>, %1: !ttile.buffer<[256, 100], f32>, %2: !ttile.buffer<[256, 256], f32>) attributes {symbols = [], writes = [2], lanes = 32, features = ["sm_80"], scratch = 0, threads = 256, align = 16} {

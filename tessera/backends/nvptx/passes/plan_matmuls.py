@@ -18,7 +18,8 @@ from tessera.types.machine import MAX_REGISTERS, RESERVED, Multiprocessor, regis
 MOST_STAGES, LEAST_STAGES = 8, 3
 """Steps that are in shared memory at a time: fewer are not there when they are multiplied."""
 _BESIDE, _FEW_ACCUMULATORS = 28, 32
-"""Registers of a thread beside its accumulators and half as many; accumulators up to which it takes what it wants."""
+"""Registers of a thread beside its accumulators, and half as many or what it reads; accumulators up to which it takes
+what it wants."""
 _SHARE = 60
 """Percent of shared memory that stages take; the remainder is L1, which copies of less than 16 bytes go through."""
 _MOST_HELD = 8
@@ -49,9 +50,13 @@ class PlanMatmuls(Pass):
 
 def plan_matmul(kernel: KernelOp, machine: str) -> None:
     """Decide for one kernel, if it is a matmul of blocks that threads divide."""
-    found = matmul_in(kernel)
-    divided = None if found is None else divide_block(found.lhs.extent, found.rhs.extent)
-    if found is None or divided is None or found.lhs.depth % LANES_OF_K:
+    found, programs = matmul_in(kernel), product(programs_in(kernel).grid).value
+    count = 0 if programs is None else -(-programs // GPUS[machine].blocks)
+    if found is None or found.lhs.depth % LANES_OF_K:
+        return
+    transposed = found.lhs.k_axis == 1, found.rhs.k_axis == 1
+    divided = divide_block(found.lhs.extent, found.rhs.extent, found.lhs.depth, count, transposed)
+    if divided is None:
         return
     plan = MatmulPlan(found, *divided)
     held = programs_held(plan, kernel, machine)
@@ -83,7 +88,7 @@ def choose_stages(plan: MatmulPlan, held: int, machine: str) -> int:
 
 def _held_by_registers(plan: MatmulPlan, has: Multiprocessor) -> int:
     """Programs that a multiprocessor has registers for."""
-    own = plan.rows * plan.columns
-    needed = min(MAX_REGISTERS, own + own // 2 + plan.staged + _BESIDE)
+    own, ahead = plan.rows * plan.columns, plan.piece * (plan.rows + plan.columns)
+    needed = min(MAX_REGISTERS, own + max(own // 2, 2 * ahead) + plan.staged + _BESIDE)
     fitting = (count for count in range(_MOST_HELD, 1, -1) if registers_for(has, plan.threads, count) >= needed)
     return next(fitting, 1)
