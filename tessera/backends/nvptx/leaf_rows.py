@@ -218,6 +218,9 @@ class LeafRows:
         tail = op.next_op if isinstance(op.next_op, TailOp) else None
         if not self.are_loaded:
             self._load_first(op, end)
+        # Also of warps without a leaf, which wait as often as others.
+        parts = [part for part in op.walk() if isinstance(part, StoreOp)]
+        self.has_lines = self.has_lines or any(part.buffer in self.lines for part in parts)
         self.inside = True
         if run_length(op.low):
             carried = self._run(op, tail, end, carried)
@@ -256,9 +259,11 @@ class LeafRows:
         """What is written of a loop over leaves: the body of each iteration, and the first element of its leaf."""
         if not isinstance(op, LoopOp) or is_row_loop(op):
             return []
-        other = op.next_op if isinstance(op.next_op, TailOp) else op
+        other = op.next_op if isinstance(op.next_op, TailOp) else None
         last = op if self.is_whole else other
-        return [(op if at < count - 1 else last, self.start_of(at)) for at in range(count)]
+        found: list[tuple[LoopOp | TailOp, Index]] = [(op, self.start_of(at)) for at in range(count - 1)]
+        # Where rows end with a leaf, a warp without one has nothing to load.
+        return found if last is None else [*found, (last, self.start_of(count - 1))]
 
     def _run(self, op: LoopOp, tail: TailOp | None, end: Index, carried: list[Value]) -> list[Value]:
         """A run of leaves, as many for every warp; the last of a row may end before."""
@@ -359,7 +364,6 @@ class LeafRows:
         """A store: of a leaf by its warp, of a row by the first; `find` gives the address and what is stored there."""
         f = self.emitter.f
         is_line = self.inside and op.buffer in self.lines
-        self.has_lines = self.has_lines or is_line
         if is_line and self.blocks > 1:
             self._await_blocks()
             write = partial(self._share, *find())

@@ -141,3 +141,12 @@ def test_machines_without_bulk_copies_go_through_rows_without_prefetching() -> N
     assert "prefetch.L2" not in words_in(ptx.decode())
     if assembler() is not None:
         assemble_with_words(ptx, "sm_80")
+
+
+def test_warps_without_a_leaf_load_nothing_and_wait_as_often_as_others() -> None:
+    """51 leaves are 6 blocks of 9 warps, three of which have none: what these run has no load, and as many barriers."""
+    (ptx,) = ptx_of(lowered(pull_softmax, lazy(64, 51 * 1024), lazy(64, 51 * 1024)))
+    whole, alone = words_in(ptx)[:8], re.findall(r"barrier\.cluster\.arrive\.(?!relaxed)|ld\.global", ptx)
+    assert whole == ["ld.global"] * 8
+    assert alone.count("ld.global") == 8
+    assert (len(alone) - 8) % 2 == 0
