@@ -123,10 +123,8 @@ def attention(
     no mask (T0201). A row that sees no key gives 0. A key that a mask hides has the weight 0, with which its value is
     still multiplied, as IEEE 754 has it: an infinity or NaN there gives NaN.
 
-    With `split_keys` keys are taken in parts of 512, as those of a cache always are, which can run in parallel. That
-    joins sums in another order, which is the same for one query and for many. Without it so are those of up to 64
-    queries to more than 1024 keys, and in parts of 2048 those of queries that are few beside their keys; with a mask
-    they are not.
+    With `split_keys` keys are taken in parts of 512, as those of a cache always are: where queries are few beside their
+    keys, parts run in parallel. That joins sums in another order, which is the same for one query and for many.
 
     With `return_lse` the result is a pair: the second is the log-sum-exp of each row of scores, [batch, heads, length]
     in f32 (f64 for f64), -inf for a row that sees no key.

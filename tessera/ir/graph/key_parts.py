@@ -1,8 +1,8 @@
 """Attention that takes its keys in parts: when it does, who computes them, and what each of both ops for it means.
 
-A few queries have too little in their result to fill a large machine. Their keys are cut into parts by position, each
-computed by itself and joined in order. Whether they are is decided when an op is first made, from the lengths of
-queries and keys alone, and kept by every rewrite; who computes the parts changes no bit.
+A few queries have too little in their result to fill a large machine. Over a cache, and where the caller asks for it,
+keys are cut into parts by position, each computed by itself and joined in order. How many queries there are decides
+nothing: a row alone is the row of a batch, and who computes the parts changes no bit.
 """
 
 from __future__ import annotations
@@ -23,31 +23,9 @@ PART = 512
 """Keys of a part where attention splits them. It decides in which order sums are joined, so it is never chosen."""
 PART_UNIT = 256
 SPLIT = "keys of a part, joined in order, a multiple of 256; 0 for one pass over all"
-DECIDED = f"{SPLIT}; not given, the lengths decide"
-FEW_QUERIES, MANY_KEYS = 64, 1024
-"""Queries up to which keys beyond so many are split without being asked: fewer fill no GPU by themselves."""
-LONG_PART, LONG, LONG_KEYS = 2048, 8, 4096
-"""Keys of a part of more queries, how many times as many keys as queries there are then, and more than how many. Parts
-that one kernel goes through take it 4 to 7 % of the time so on an H200, and those of 512 10 to 12 %."""
 _ROWS, _FILLING, _WIDE_HEAD = 64, 256, 128
 """Queries of a program on tensor cores, programs that fill a large GPU, two for each of 132 multiprocessors, and heads
 beyond which registers hold no two accumulators."""
-
-
-def decide_part(types: Types, attributes: Attributes) -> Attributes:
-    """Keys of a part where nobody says: by the lengths alone, never by batch, heads, dtype or machine.
-
-    Queries that are few, or few beside their keys, have the recipe of a cache, by which parts of the keys can be
-    computed at the same time. All others have one pass: their own number fills a machine.
-    """
-    if any(one.rank != 4 for one in types[:3]) or len(types) != 3:
-        return {}  # with a mask all keys are one pass; other ranks are refused
-    queries, keys = types[0].shape[2].value, types[1].shape[2].value
-    if queries is None or keys is None:
-        return {}
-    if queries <= FEW_QUERIES:
-        return {"part": PART if keys > MANY_KEYS else 0}
-    return {"part": LONG_PART if keys > LONG_KEYS and keys >= LONG * queries else 0}
 
 
 def split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:

@@ -39,7 +39,6 @@ from tessera.ir.graph.building import (
     widen,
 )
 from tessera.ir.graph.key_parts import (
-    DECIDED,
     PART,
     SPLIT,
     attention_join_reference,
@@ -47,7 +46,6 @@ from tessera.ir.graph.key_parts import (
     check_heads,
     check_length,
     check_part,
-    decide_part,
     infer_join,
     infer_parts,
     split_keys,
@@ -411,9 +409,8 @@ SPECS: tuple[OpSpec, ...] = (
         "softmax(q kT * scale + mask) v with k, v shared by groups of heads; a row that sees no key gives 0.",
         ("q", "k", "v", "mask*"),
         CAUSAL,
-        Attribute("part", "int", 0, DECIDED),
+        Attribute("part", "int", 0, SPLIT),
         infer=_infer_attention,
-        attribute_rule=decide_part,
         reference=attention_reference,
         samples=(
             *_ATTENDED,
@@ -430,10 +427,9 @@ SPECS: tuple[OpSpec, ...] = (
         "`attention`, and the log-sum-exp of each row of its scores, -inf for a row that sees no key.",
         ("q", "k", "v", "mask*"),
         CAUSAL,
-        Attribute("part", "int", 0, DECIDED),
+        Attribute("part", "int", 0, SPLIT),
         results=("out", "lse"),
         infer=_infer_with_lse,
-        attribute_rule=decide_part,
         reference=attention_with_lse_reference,
         samples=_ATTENDED,
         interval=ANYTHING,
