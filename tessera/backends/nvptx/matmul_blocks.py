@@ -7,7 +7,7 @@ of 32 threads in a cycle, and two where these are neighbours and lanes share the
 ones, as long as L2 hands out their operands, and what decides is how many of a multiprocessor's cycles a grid of blocks
 leaves idle: there are blocks of many sizes, so that one of them leaves few.
 
-All constants were fitted to 270 kernels on an H200.
+All constants were fitted to 386 kernels on an H200 (5.5 % off, root mean square).
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def test_other_dots_are_left_alone(name: str) -> None:
 
 @pytest.mark.parametrize(("form", "size"), [("nn", (70, 65, 41)), ("nt", (70, 130, 44)), ("nt", (64, 129, 40))])
 def test_masked_loads_are_predicated(form: str, size: tuple[int, int, int]) -> None:
-    """A choice between what was loaded and zeros would wait for the load: 14228 x 125 x 8587 took twice as long so."""
+    """A choice between what was loaded and zeros would wait for the load."""
     arrays = operands(form, *size)
     expected = product(form, *arrays)
     found = run(partial(product, form), arrays, expected, **{"contraction.block": (128, 128, 16)})
