@@ -15,12 +15,15 @@ import tessera as ts
 from tessera.ir.base.build import Build
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.interpret import interpret
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import POLICY
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.base.verify import verify
-from tessera.ir.graph.dialect import new_function
+from tessera.ir.graph.dialect import from_tape, new_function
 from tessera.ir.graph.passes.reduce_transposed import ReduceTransposed
 from tessera.ir.graph.typed_ops import TransposeOp
 from tessera.types import dtype as dt
+from tessera.types.device import DEVICE
 from tessera.types.shape import TensorType
 
 SHAPE = (3, 4, 5)
@@ -59,6 +62,24 @@ def test_meaning_is_kept_and_sources_are_reduced_in_the_same_order(drawn: Any) -
     sources = [permutation[axis] for axis in axes]
     big = [op for op in module.walk() if isinstance(op, TransposeOp) and op.operands[0] is block.args[0]]
     assert bool(big) == (sources != sorted(sources))
+
+
+def test_what_is_moved_keeps_its_policy_and_device() -> None:
+    """A kernel of it is checked by the policy that its ops carry, and runs where they say."""
+
+    def program(x: Any) -> Any:
+        with ts.policy(storage=ts.bf16, accumulate=ts.f32), ts.device(ts.cpu):
+            view = ts.ops.transpose(x, (2, 0, 1)).cast(ts.f32)
+            return ts.ops.max(view, axis=1)
+
+    module = from_tape(ts.jit(program).trace(np.ones(SHAPE, np.float16)).tape)
+    before = {op.name: sorted(op.attributes) for op in module.walk() if isinstance(op, SpecOp) and op.results}
+    ReduceTransposed().run(module)
+    after = [op for op in module.walk() if isinstance(op, SpecOp) and op.results]
+    assert [op.name for op in after[:3]] == ["tgraph.cast", "tgraph.max", "tgraph.transpose"]
+    for op in after:
+        assert sorted(op.attributes) == before[op.name]
+        assert {POLICY, DEVICE} <= set(op.attributes)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.build import Build, tensor_value
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.policies import carried_policy
 from tessera.ir.graph.typed_ops import CastOp, TransposeOp
 from tessera.ir.tile.facets import Reduction
 
@@ -57,8 +58,6 @@ def _keeps_order(permutation: Sequence[int], axes: Sequence[int]) -> bool:
 
 def _reduce_source(op: TransposeOp, reader: SpecOp) -> None:
     """Write a reduction of the source, and its result as it was; what is not read any more goes."""
-    assert reader.parent is not None
-    build = Build(reader.parent, reader, reader.span)
     value, chain = reader.operands[0], list[CastOp]()
     while value is not op.results[0]:
         maker = value.owner
@@ -67,17 +66,24 @@ def _reduce_source(op: TransposeOp, reader: SpecOp) -> None:
         value = maker.operands[0]
     source = op.operands[0]
     for cast in reversed(chain):
-        source = build.emit("cast", source, **cast.values())
+        source = _build_like(cast, reader).emit("cast", source, **cast.values())
     axes: tuple[int, ...] = reader.value("axes")
     values = reader.values()
-    made = build.emit(reader.name, source, **{**values, "axes": tuple(sorted(op.axes[axis] for axis in axes))})
+    values_of_source = {**values, "axes": tuple(sorted(op.axes[axis] for axis in axes))}
+    made = _build_like(reader, reader).emit(reader.name, source, **values_of_source)
     kept = [at for at in range(len(op.axes)) if values["keepdims"] or at not in axes]
     order = [op.axes[at] for at in kept]
     if order != sorted(order):
-        made = build.emit("transpose", made, axes=tuple(sorted(order).index(one) for one in order))
+        made = _build_like(op, reader).emit("transpose", made, axes=tuple(sorted(order).index(one) for one in order))
     assert tensor_value(made) == tensor_value(reader.results[0])
     reader.results[0].replace_all_uses_with(made)
     for gone in (reader, *chain, op):
         if not any(result.uses for result in gone.results) and gone.parent is not None:
             gone.detach()
             gone.erase()
+
+
+def _build_like(op: SpecOp, before: SpecOp) -> Build:
+    """What writes ops with the location, policy and device of another, which they take the place of."""
+    assert before.parent is not None
+    return Build(before.parent, before, op.span, promises=carried_policy(op))
