@@ -219,16 +219,21 @@ def _key(parts: dict[str, str]) -> str:
 
 @cache
 def machine_text() -> str:
-    """What this CPU can do, and Linux lets this process do with it, as far as code depends on it."""
-    from tessera.runtime.loader import can_use_tiles  # noqa: PLC0415 - see `load`
+    """What this CPU can do, and Linux lets this process do with it, as far as code depends on it.
 
-    wanted, found = ("model name", "flags", "Features", "CPU part"), [platform.machine(), f"tiles: {can_use_tiles()}"]
+    Of a CPU without tiles it is what it always was: what was tuned for it is found by this.
+    """
+    wanted, found = ("model name", "flags", "Features", "CPU part"), [platform.machine()]
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             # All CPUs are alike; the file has a block for each.
             found += [line.rstrip() for line in takewhile(str.strip, lines) if line.startswith(wanted)]
     except OSError:
         found.append(platform.processor())
+    if any(" amx" in line for line in found):
+        from tessera.runtime.loader import can_use_tiles  # noqa: PLC0415 - see `load`
+
+        found.append(f"tiles: {can_use_tiles()}")
     return "\n".join(found)
 
 

@@ -6,6 +6,7 @@ from io import StringIO
 
 import pytest
 
+from tessera.api import compilation
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.ir.target import architectures as tables
 from tessera.ir.target import limits
@@ -72,9 +73,25 @@ def test_tiles_are_a_feature_where_linux_permits_them(is_permitted: bool, monkey
     assert missing == ([] if is_permitted else ["amx-tile", "amx-int8", "amx-bf16"])
 
 
-def test_linux_is_asked_for_tiles_only_where_they_are() -> None:
-    flags = loader.usable_flags("flags") or []
-    assert loader.can_use_tiles() or not any(flag.startswith("amx") for flag in flags)
+@pytest.mark.parametrize(("flags", "asked"), [("fpu avx512f", 0), ("fpu amx_tile amx_int8", 1)])
+def test_linux_is_asked_for_tiles_only_where_they_are(flags: str, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def read(*_: str, **__: str) -> StringIO:
+        return StringIO(f"model name : one\nflags : {flags}\n\nflags : of another\n")
+
+    def can_use_tiles() -> bool:
+        calls.append(1)
+        return False
+
+    for module in (loader, compilation):
+        monkeypatch.setattr(module, "open", read, raising=False)
+    monkeypatch.setattr(loader, "can_use_tiles", can_use_tiles)
+    assert loader.usable_flags("flags") == [flag for flag in flags.split() if not flag.startswith("amx")]
+    assert len(calls) == asked
+    lines = compilation.machine_text.__wrapped__().splitlines()
+    assert len(calls) == 2 * asked
+    assert lines[1:] == ["model name : one", f"flags : {flags}", *["tiles: False"] * asked]
 
 
 @pytest.mark.parametrize("name", NAMES)
