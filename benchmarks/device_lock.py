@@ -16,4 +16,8 @@ def alone_at(lock: Path | None) -> Generator[None]:
         return
     with lock.open("w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            # Closing would not do: a process that was forked meanwhile has the file open too.
+            fcntl.flock(file, fcntl.LOCK_UN)

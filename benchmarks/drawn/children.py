@@ -23,7 +23,8 @@ from benchmarks.result import OURS
 
 Row = dict[str, Any]
 DEAD = 3.0
-"""A program that gives no sign for so many times its seconds is ended with its process."""
+"""A program that gives no sign for so many times its seconds is ended with its process; of several processes each may
+wait for all others, which have as long at the device."""
 
 
 def _start(asked: argparse.Namespace, given: Sequence[str], errors: Path) -> subprocess.Popen[str]:
@@ -47,7 +48,8 @@ class Watch:
         self, asked: argparse.Namespace, numbers: range, avoid: Sequence[str], folder: Path, until: float
     ) -> None:
         first = numbers.start
-        self.file, self.until, self.patience = folder / f"{first}-{len(avoid)}.jsonl", until, DEAD * asked.program_s
+        self.file, self.until = folder / f"{first}-{len(avoid)}.jsonl", until
+        self.patience = DEAD * asked.program_s * asked.jobs
         self.file.touch()
         given = ["--first", str(first), "--count", str(len(numbers)), "--step", str(numbers.step)]
         given += ["--child", str(self.file), "--avoid", ",".join(avoid)]

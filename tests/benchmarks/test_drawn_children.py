@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -87,6 +90,32 @@ def test_turns_do_not_overlap(tmp_path: Path) -> None:
     for begin, end in zip(lines[::2], lines[1::2], strict=True):
         assert begin.startswith("begin ")
         assert end == begin.replace("begin", "end")
+
+
+def test_a_turn_ends_though_a_forked_process_has_the_file(tmp_path: Path) -> None:
+    """As workers that were forked within it do: they live on, and hold what they inherited."""
+    lock = tmp_path / "lock"
+    with alone_at(lock):
+        child = os.fork()
+        if child == 0:
+            time.sleep(30)
+            os._exit(0)
+    try:
+        with lock.open("w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_who_waits_for_the_others_is_not_dead(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the others may be at the device as long as a program may."""
+    monkeypatch.setattr(children, "_start", _start)
+    asked = _asked("--program-s", "7", "--jobs", str(jobs))
+    watch = children.Watch(asked, range(1, 2), (), tmp_path, time.monotonic() + 60)
+    watch.process.wait()
+    assert watch.patience == children.DEAD * 7 * jobs
 
 
 def test_without_a_lock_nobody_waits() -> None:
