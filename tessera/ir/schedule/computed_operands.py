@@ -109,7 +109,7 @@ class _Walk:
     def boxes(self, leaf: Leaf) -> list[tuple[Box, Leaf]]:
         """The boxes of an assembly that follow each other along K, each with the one value that it is computed from.
 
-        None where the value of a leaf is no assembly that is computed, or its boxes are others.
+        Empty where the value of a leaf is no assembly that is computed, or its boxes are others.
         """
         value, at = leaf
         maker = self.makers.get(value)

@@ -120,7 +120,8 @@ SPECS = (
         name="ttarget.gemm",
         summary=(
             "This task's part of `out[batch, m, n] = epilogue(sum over k of lhs * rhs)`: operands packed in panels, "
-            "blocks of accumulators in registers, each element one chain of multiply-adds over k in order."
+            "blocks of accumulators in registers, each element one chain of multiply-adds over k in order, or what "
+            "`unit` adds up."
         ),
         operands=("lhs", "rhs"),
         results=(),
