@@ -126,6 +126,13 @@ def test_any_number_of_rows(function: Any, rows: int) -> None:
     same(function, rows_of(rows, 6145), *others(function, 6145))
 
 
+@pytest.mark.parametrize("function", [softmax, rmsnorm, layernorm])
+@pytest.mark.parametrize("columns", [20480, 32760])
+def test_many_rows_that_are_copied_ahead(function: Any, columns: int) -> None:
+    """Several to each block, which stays: the first has three, and the last ones two."""
+    same(function, rows_of(300, columns), *others(function, columns), times=2)
+
+
 def test_two_rows_at_a_time() -> None:
     for columns in (5120, 5121, 16384):
         same(of_sum, rows_of(7, columns), rows_of(7, columns))
@@ -138,7 +145,7 @@ def test_long_formulas(function: Any, columns: int) -> None:
 
 
 FREE = [1, 31, 1024, 1025, 1279, 1280, 1281, 2047, 2048, 2303, 2304, 2305, 4096, 5000, 8192, 8447, 8448, 16384,
-    16639, 16640, 33023, 33024]  # fmt: skip
+    16639, 16640, 18432, 18433, 33023, 33024, 131072, 131073]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", [*NORMS, of_sum, gelu_layernorm, tanh_softmax])

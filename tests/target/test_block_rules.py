@@ -26,10 +26,10 @@ THREADS = {
     },
     **{f"align {count}": (gpu_kernel(GPU, align=count), "") for count in (0, 4, 8, 16)},
     **{f"align {count}": (gpu_kernel(GPU, align=count), "`align` up to 16 bytes") for count in (1, 2, 5, 9, 17, 32)},
-    **{f"{count} warps a row": (gpu_kernel(GPU, warps_per_row=count), "") for count in (0, 1, 2, 11, 16)},
+    **{f"{count} warps a row": (gpu_kernel(GPU, warps_per_row=count), "") for count in (0, 1, 2, 11, 16, 32)},
     **{
-        f"{count} warps a row": (gpu_kernel(GPU, warps_per_row=count), "loops are shared by 1 to 16 warps")
-        for count in (17, 32)
+        f"{count} warps a row": (gpu_kernel(GPU, warps_per_row=count), "loops are shared by 1 to 32 warps")
+        for count in (33, 64)
     },
     "rows of two warps": (gpu_kernel(GPU, warps_per_row=4, threads=64), "got 4 warps and programs of 64 threads"),
     "negative shared": (gpu_kernel(GPU, max_shared=-1), "`max_shared` allows -1 bytes"),

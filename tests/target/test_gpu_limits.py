@@ -94,9 +94,9 @@ def test_accesses_of_a_thread(machine: str, vector: int, align: int) -> None:
     assert message_of(machine, gpu_kernel(machine, vector=vector, align=align)).startswith("`vector` is a power of two")
 
 
-@pytest.mark.parametrize("warps", [17, 32])
+@pytest.mark.parametrize("warps", [33, 64])
 def test_warps_that_share_a_row(warps: int) -> None:
     check("sm_90a", gpu_kernel("sm_90a", warps_per_row=4))
     assert message_of("sm_90a", gpu_kernel("sm_90a", warps_per_row=warps)).startswith(
-        "loops are shared by 1 to 16 warps"
+        "loops are shared by 1 to 32 warps"
     )

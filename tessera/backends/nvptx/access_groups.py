@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.layout import Layout, skew_of
 from tessera.ir.base.types import VectorAttr, shaped_type
-from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of
+from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of, size_multiples
 from tessera.ir.target.typed_ops import BroadcastOp, CastOp, ConstantOp, ElementwiseOp, LoadOp, SelectOp, StoreOp
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
@@ -93,7 +93,7 @@ def has_index_tiles(op: LoadOp | StoreOp) -> bool:
 def multiples_of(op: LoadOp | StoreOp, axis: int = -1) -> dict[str, int]:
     """Numbers that the coordinates of the first of a thread's neighbours along an axis are multiples of."""
     starts = dict(zip(op.coords, map(index_multiple, op.at), strict=False))
-    return {**starts, **{name: 1 for name in op.axes if name != op.axes[axis]}}
+    return {**size_multiples(op), **starts, **{name: 1 for name in op.axes if name != op.axes[axis]}}
 
 
 def mask_run(op: LoadOp | StoreOp, axis: int = -1, *, by_windows: bool = True) -> int:

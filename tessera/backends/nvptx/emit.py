@@ -20,6 +20,7 @@ from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
 from tessera.backends.nvptx.matmul_plan import plan_of
 from tessera.backends.nvptx.passes.choose_vectors import is_elementwise
+from tessera.backends.nvptx.row_accesses import Left
 from tessera.backends.nvptx.row_plan import (
     BLOCKS,
     FETCHES_LINES,
@@ -27,6 +28,7 @@ from tessera.backends.nvptx.row_plan import (
     PROGRAMS,
     ROW_BLOCKS,
     SLOTS,
+    launch_of_rows,
     programs_in,
     shared_widths,
 )
@@ -127,6 +129,7 @@ class Emitter:
             blocks=BLOCKS.of(kernel) or (RESIDENT if self.streamed else 0),
             cluster=ROW_BLOCKS.of(kernel),
             registers=kernel.max_registers,
+            is_fixed=not self.warps_per_row or launch_of_rows(kernel) is None,
         )
         self.f.divides_words = divides_words(kernel)
         self.env: dict[str, Index] = {}
@@ -140,7 +143,6 @@ class Emitter:
         """What loads gave, by what they depend on."""
         self.known: dict[Any, Index] = {}
         """Indices that were computed, by what they are computed from."""
-        self.at_start: dict[Any, Index] = {}
         self.first_block: Index = 0
         self.exchange_bytes = self.shared_bytes = 0
         self.scratch_bytes = Dim.constant(0)
@@ -231,6 +233,7 @@ class Emitter:
             SLOTS.of(self.kernel),
             resident=LAUNCHED.of(self.kernel) * self.machine.blocks,
             widths=shared_widths(self.kernel) if self.warps_per_row else None,
+            rows=launch_of_rows(self.kernel) if self.warps_per_row else None,
             table=self.table,
         )
 
@@ -298,7 +301,18 @@ class Emitter:
 
     def program(self, op: ProgramsOp, grid: Sequence[Value], number: Value, is_repeated: bool = False) -> None:
         """One program, whose indices are found from its number in the grid."""
-        f, block = self.f, op.body.block
+        block = op.body.block
+        self.indices.update(zip(block.args, self.program_indices(grid, number), strict=True))
+        self.memo = {}
+        if self.divided is not None:
+            self.divided.begin(number)
+        self.ops(block)
+        if is_repeated:
+            self.wait()
+
+    def program_indices(self, grid: Sequence[Value], number: Value) -> list[Index]:
+        """The indices of a program by its number in the grid."""
+        f = self.f
         indices: list[Index] = []
         if len(grid) > 1:
             # Blocks of a grid are counted in 31 bits, so that division can be that of 32.
@@ -310,11 +324,7 @@ class Emitter:
             indices.append(f.cast("zext", outer, "i64"))
         elif grid:
             indices.append(number)
-        self.indices.update(zip(block.args, reversed(indices), strict=True))
-        self.memo = {}
-        self.ops(block)
-        if is_repeated:
-            self.wait()
+        return indices[::-1]
 
     def wait(self) -> None:
         """All threads of the program wait for each other."""
@@ -405,19 +415,35 @@ class Emitter:
         self.memo, self.known = kept, known
         return made
 
-    def iterate(self, op: LoopOp | TailOp, starts: Sequence[Index], carried: list[Value]) -> list[Value]:
-        """Iterations one after the other, unrolled: what the last of them carries."""
+    def iterate(
+        self, op: LoopOp | TailOp, starts: Sequence[Index], carried: list[Value], missing: Left | None = None
+    ) -> list[Value]:
+        """Iterations one after the other, unrolled: what the last of them carries. `missing` ops are left out."""
         for start in starts:
-            carried = self._iterate_once(op, start, carried)
+            carried = self._iterate_once(op, start, carried, missing)
         return carried
 
-    def _iterate_once(self, op: LoopOp | TailOp, start: Index, carried: list[Value]) -> list[Value]:
+    def _iterate_once(
+        self, op: LoopOp | TailOp, start: Index, carried: list[Value], missing: Left | None = None
+    ) -> list[Value]:
         block = op.body.block
         self.indices[block.args[0]] = start
         self.bind(block.args[1:], carried)
-        self.ops(block)
+        if missing:
+            self._ops_but(block, missing)
+        else:
+            self.ops(block)
         assert block.last_op is not None
         return self.flatten(block.last_op.operands)
+
+    def _ops_but(self, block: Block, missing: Left) -> None:
+        """The ops of a block but for some, whose results are other values, or not used."""
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if op not in missing:
+                self.emit(op)
+            elif (kept := missing[op]) is not None:
+                self.tiles[op.results[0]] = self.tiles[kept]
 
     def flatten(self, tiles: Sequence[SSAValue]) -> list[Value]:
         return [value for tile in tiles for value in self.registers(self.tiles[tile])]
@@ -475,7 +501,7 @@ class Emitter:
         f = self.f
         if op.result in self.held:
             self.held[op.result] = Held()
-        elif self.divided is not None and self.divided.is_symbolic and op.result in self.divided.lines:
+        elif self.divided is not None and self.divided.has_slots and op.result in self.divided.lines:
             return
         elif op.result in self._shared_parts:
             start = f.add(f.mul(self.slot, self.shared_bytes), self._shared_parts[op.result])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -312,6 +312,14 @@ def _exchange_transposed(access: Access, loaded: Sequence[Sequence[Value]]) -> T
         row, column = emitter.at(access.layout).coordinates(register)
         found.append(values.from_memory(f, f.load(address(row, column), element), dtype))
     return Tile(access.layout, dtype, found)
+
+
+def remember_load(emitter: Emitter, op: LoadOp, load: Callable[[Access], Tile]) -> None:
+    """Let loads that are equal to this one have what `load` gives."""
+    access = access_of(emitter, op)
+    key = key_of(access)
+    if key not in emitter.memo:
+        emitter.memo[key] = load(access)
 
 
 def load_early(emitter: Emitter, loop: LoopOp, start: Index) -> None:

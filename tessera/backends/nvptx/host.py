@@ -23,10 +23,11 @@ from tessera.backends.nvptx.text import (
     CallTable,
     DescriptorCode,
     KernelCode,
+    RowLaunch,
     many_symbol,
     matrix_symbol,
     plain_symbol,
-    shared_symbol,
+    row_symbols,
 )
 from tessera.ir.base.compilation import Chooser
 from tessera.ir.base.op import SpecOp
@@ -153,8 +154,8 @@ class _Entry(HostProgram):
         self.kernels, self.state = kernels, f.arguments[4]
         self.words = {name: self.word(at) for at, name in enumerate(STATE)}
         calls = [op for op in program.walk() if isinstance(op, CallOp)]
-        forms = (str, matrix_symbol, shared_symbol, many_symbol)
-        variants = (form(op.kernel) for op in calls for form in forms)
+        forms = [[one, matrix_symbol(one), *row_symbols(one), many_symbol(one)] for one in (op.kernel for op in calls)]
+        variants = [name for form in forms for name in form]
         self.names = [name for name in dict.fromkeys([*variants, NAME]) if name in kernels]
         self.constants: list[bytes] = []
         self.scratches: list[tuple[str, int, int, str]] = []
@@ -242,7 +243,9 @@ class _Entry(HostProgram):
         plain, matrix = (self.kernels.get(name) for name in (op.kernel, matrix_symbol(op.kernel)))
         if matrix is None:
             assert plain is not None
-            self._launch_rows(op, plain, self.kernels.get(shared_symbol(op.kernel)))
+            self._launch_rows(
+                op, plain, [self.kernels[name] for name in row_symbols(op.kernel) if name in self.kernels]
+            )
             return
         sizes = dict(zip(matrix.symbols, op.sizes, strict=True))
         fits, number = Value("i1", "true"), self.names.index(matrix.name)
@@ -255,22 +258,26 @@ class _Entry(HostProgram):
         other = None if plain is None else lambda: self._launch(op, plain)
         self.f.if_(fits, lambda: self._launch(op, matrix), other)
 
-    def _launch_rows(self, op: CallOp, plain: KernelCode, shared: KernelCode | None) -> None:
-        """One launch: of the kernel whose warps share rows, where they are neither too narrow nor too wide for it."""
-        if shared is None or shared.widths is None:
+    def _launch_rows(self, op: CallOp, plain: KernelCode, shared: Sequence[KernelCode]) -> None:
+        """One launch: of the first kernel whose warps share rows of such a width, or of the one for any."""
+        if not shared or shared[0].widths is None:
             self._launch(op, plain)
             return
-        f, (dim, least, most) = self.f, shared.widths
-        width = self.dim(dim.substitute(dict(zip(shared.symbols, op.sizes, strict=True))))
-        fits = f.op("and", f.icmp("sge", width, least), f.icmp("sle", width, most))
-        f.if_(fits, lambda: self._launch(op, shared), lambda: self._launch(op, plain))
+        (code, *others), widths, f = shared, shared[0].widths, self.f
+        width = self.dim(widths.width.substitute(dict(zip(code.symbols, op.sizes, strict=True))))
+        fits = f.op("and", f.icmp("sge", width, widths.least), f.icmp("sle", width, widths.most))
+        if widths.multiple > 1:
+            fits = f.op("and", fits, f.icmp("eq", f.urem(width, widths.multiple), 0))
+        f.if_(fits, lambda: self._launch(op, code), lambda: self._launch_rows(op, plain, others))
 
     def _launch(self, op: CallOp, code: KernelCode) -> None:
         """One launch, unless the grid is empty."""
         f, number = self.f, self.names.index(code.name)
         sizes = dict(zip(code.symbols, op.sizes, strict=True))
         total = self.dim(code.grid.substitute(sizes))
-        blocks = f.ceil_div(total, code.programs)
+        launch = code.rows or RowLaunch(Dim.constant(code.threads), Dim.constant(code.programs))
+        blocks = f.ceil_div(total, self.dim(launch.rows.substitute(sizes)))
+        threads = f.cast("trunc", self.dim(launch.threads.substitute(sizes)), "i32")
         scratch = f.gep(self.workspace, self.own, "i8")
         if code.resident:
             blocks = f.smin(blocks, code.resident)
@@ -294,7 +301,7 @@ class _Entry(HostProgram):
                 first = self.most - len(code.maps) + at
                 f.store(f.gep(self.maps, BYTES * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
             parameters = f.gep(self.parameters, self.most - len(code.maps), "ptr")
-            self._start(code, f.cast("trunc", blocks, "i32"), parameters)
+            self._start(code, f.cast("trunc", blocks, "i32"), parameters, threads)
 
         f.if_(f.icmp("sgt", total, 0), run)
 
@@ -322,15 +329,15 @@ class _Entry(HostProgram):
 
         f.if_(f.icmp("sgt", total, 0), run)
 
-    def _start(self, code: KernelCode, blocks: Value, parameters: Value) -> None:
-        """Launch a kernel, and return the driver's error, if it has one."""
+    def _start(self, code: KernelCode, blocks: Value, parameters: Value, threads: Value | None = None) -> None:
+        """Launch a kernel, and return the driver's error, if it has one; `threads` of a block where they vary."""
         f, number = self.f, self.names.index(code.name)
         types = ("ptr", "i32", "i32", "i32", "i32", "ptr", "ptr", "ptr")
         names = ("state", "kernel", "blocks", "threads", "shared", "stream", "parameters", "name")
         function = f.module.outline("start", "start", list(zip(types, names, strict=True)), _write_start, ret="i32")
-        words = [Value("i32", str(word)) for word in (number, code.threads, code.shared)]
+        kernel, most, shared = (Value("i32", str(word)) for word in (number, code.threads, code.shared))
         name = f.module.constant("i8", [*code.name.encode(), 0], align=1)
-        given = [self.state, words[0], blocks, *words[1:], self.words["stream"], parameters, name]
+        given = [self.state, kernel, blocks, threads or most, shared, self.words["stream"], parameters, name]
         self._return_error(f.raw("i32", f"call i32 @{function}({', '.join(map(str, given))})"), number)
 
     def _token(self) -> Value:

@@ -8,8 +8,8 @@ outside of loops is done by all warps alike, and stored by the first.
 
 Where the width of a row is known, a block is one group of warps, and has one row; or the blocks of a cluster are,
 where it has more leaves than the warps of one block keep. These write what others read to the shared memory of each of
-them. Where the width is symbolic, it decides at run time how many of a block's warps are a group, and groups go through
-the rows one after the other.
+them. Where the width is symbolic, a launch decides how many warps a block or cluster has: as many as a row has
+leaves. Rows of one leaf share a block.
 
 A warp whose leaves are whole and one that has the end of a row are two programs, one of which a warp runs from end to
 end: what the first loads and computes is nowhere under a condition.
@@ -25,23 +25,29 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Tile
-from tessera.backends.nvptx.row_plan import LEAVES, ROW_BLOCKS, is_row_loop, row_width, run_length
+from tessera.backends.nvptx.mma.assembly import warp_uniform
+from tessera.backends.nvptx.row_accesses import Left, find_missing
+from tessera.backends.nvptx.row_plan import LEAVES, ROW_BLOCKS, STREAMED, is_row_loop, row_width, run_length
 from tessera.backends.nvptx.row_prefetch import early_bytes, load_first, row_loads, write_row_loop
-from tessera.backends.nvptx.text import WARP, assembly, barrier, cluster_barrier, shuffle, special
+from tessera.backends.nvptx.streamed_rows import StreamedRows
+from tessera.backends.nvptx.text import WARP, assembly, barrier, cluster_barrier, shuffle, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import shaped_type
-from tessera.ir.target.limits import MOST_ROW_WARPS
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value
 from tessera.ir.target.typed_ops import ElementwiseOp, IndexOp, KernelOp, LoopOp, ProgramsOp, StoreOp, TailOp, TreeOp
 from tessera.types.dtype import DType
-from tessera.types.numerics import LEAF
+from tessera.types.numerics import LANES, LEAF
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
 
 _SLOT = 8
 """Bytes of one exchanged element, of any dtype."""
+TILES, _FEW_TILES = LEAF // LANES, 2
+"""Tiles of a leaf, and those that a program for short ends of rows of symbolic width has."""
+_FEW = 16
+"""Warps whose exchanged elements every thread reads; of more, or any number, each lane reads one, and they exchange."""
 
 
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
@@ -81,6 +87,10 @@ class LeafRows:
 
     def __init__(self, emitter: Emitter, warp: Value) -> None:
         self.emitter, self.warp = emitter, warp
+        if STREAMED.of(emitter.kernel) or row_width(emitter.kernel).value is None:
+            # The assembler keeps what is found from it in registers of the warp, of which there are enough.
+            number = warp_uniform(emitter.f, emitter.f.cast("trunc", warp, "i32"))
+            self.warp = emitter.f.cast("zext", number, "i64")
         self.blocks = ROW_BLOCKS.of(emitter.kernel)
         self.warps = emitter.warps_per_row * self.blocks
         """Warps that share a row, of all blocks that do."""
@@ -102,23 +112,37 @@ class LeafRows:
         """The first warp of the group in its block."""
         self.group: Index = self.warps
         """Warps of the group."""
-        self.own: Value = warp
+        self.own: Value = self.warp
         """The number of this warp in its group."""
+        self.missing: Left = {}
+        """Ops of tails that are left out."""
         self.has_leaf: Value | None = None
         """Whether this warp has the leaf that is written, where it may have none."""
         self.lines = list(dict.fromkeys(op.lines for op in emitter.kernel.walk() if isinstance(op, TreeOp)))
         self.slots: dict[Any, int] = {}
-        start = emitter.shared_bytes
+        self.has_slots = self.is_symbolic or STREAMED.of(emitter.kernel)
+        """Whether lines that trees join are in slots of their own."""
+        self.bank: Index = 0
+        """Where the slots of this row are: of two rows one after the other each has its own."""
+        self.streamed: StreamedRows | None = None
+        emitter.leaf_bytes = self._place_slots(emitter.shared_bytes) - emitter.shared_bytes
+
+    def _place_slots(self, start: int) -> int:
+        """Place what warps exchange in shared memory from `start` on, and rows that are copied there; where it ends."""
+        emitter, first = self.emitter, start
         for op in emitter.kernel.walk():
             if isinstance(op, LoopOp) and op.results:
                 self.slots[op] = start
                 start += _SLOT * self.warps * len(op.results)
-        for lines in self.lines if self.is_symbolic else ():
+        for lines in self.lines if self.has_slots else ():
             emitter.held.pop(lines, None)
             self.slots[lines] = start
             start += _SLOT * self.warps
+        if STREAMED.of(emitter.kernel):
+            self.streamed = StreamedRows(emitter, self, start - first, 2 * start - first)
+            start = self.streamed.end
         # What warps exchange behind it is moved 16 bytes at a time.
-        emitter.leaf_bytes = -(-start // 16) * 16 - emitter.shared_bytes
+        return -(-start // 16) * 16
 
     def write(self, op: ProgramsOp, grid: Sequence[Value], total: Index) -> None:
         """A row to a block or a cluster of them, or rows to each group of a block's warps."""
@@ -130,34 +154,62 @@ class LeafRows:
                 rank = f.urem(block, self.blocks)
                 self.own = f.add(self.warp, f.mul(rank, emitter.warps_per_row))
                 block = f.udiv(block, self.blocks)
-            self._write_program(op, grid, block)
+            self._write_rows(op, grid, block, total)
             return
-        leaves, group, size = f.ceil_div(dim_value(f, self.width, emitter.env), LEAF), f.index(1), 1
-        while size < self.warps:
-            group = f.select(f.icmp("sgt", leaves, size), f.index(2 * size), group)
-            size *= 2
-        number = f.udiv(self.warp, group)
-        self.group, self.first = group, f.mul(number, group)
-        self.own = f.sub(self.warp, self.first)
-        base = emitter.module.shared_base()
+        warps = f.cast("zext", f.op("lshr", special(f, "ntid.x"), Value("i32", "5")), "i64")
+        if self.blocks > 1:
+            assembly(f, "barrier.cluster.arrive.relaxed.aligned;", "", [])
+            self.group = f.mul(warps, self.blocks)
+            self.own = f.add(self.warp, f.mul(f.urem(block, self.blocks), warps))
+            row = f.udiv(block, self.blocks)
+        else:
+            self.group = f.ceil_div(dim_value(f, self.width, emitter.env), LEAF)
+            # Rows of one leaf share a block, a warp to each; any other has a block.
+            is_one = f.icmp("eq", self.group, 1)
+            self.first = f.select(is_one, self.warp, f.index(0))
+            self.own = f.select(is_one, f.index(0), self.warp)
+            row = f.add(f.mul(block, f.select(is_one, warps, f.index(1))), self.first)
+        self._place_lines()
+        if self.blocks == 1:
+            f.if_(f.icmp("slt", row, total), lambda: self._write_program(op, grid, row))
+        else:
+            self._write_program(op, grid, row)
+
+    def _write_rows(self, op: ProgramsOp, grid: Sequence[Value], first: Value, total: Index) -> None:
+        """One row, or rows one after the other, each of which is copied while the one before is computed."""
+        emitter, f, streamed = self.emitter, self.emitter.f, self.streamed
+        if streamed is None:
+            self._write_program(op, grid, first)
+            return
+        streamed.prepare(op, grid, total)
+        streamed.start_copy(first)
+        known = dict(emitter.known)
+
+        def write_row(row: Value, state: list[Value]) -> list[Value]:
+            (streamed.parity,), emitter.known = state, dict(known)
+            self.bank = f.mul(f.cast("zext", streamed.parity, "i64"), streamed.bank_bytes)
+            self._place_lines()
+            self._write_program(op, grid, row)
+            return [f.op("xor", streamed.parity, Value("i32", "1"))]
+
+        f.loop(first, total, streamed.step, write_row, [Value("i32", "0")])
+
+    def begin(self, row: Value) -> None:
+        """A program begins: what was copied for it is taken."""
+        if self.streamed is not None:
+            self.streamed.take(row)
+
+    def _place_lines(self) -> None:
+        """Put the lines that trees join into the slots of a group."""
+        emitter, f = self.emitter, self.emitter.f
         for lines in self.lines:
             at = f.add(f.mul(self.first, bytes_of(values.memory_type(shaped_type(lines).dtype))), self.slots[lines])
-            emitter.buffers[lines] = f.gep(base, at, "i8")
-        groups = f.udiv(f.index(self.warps), group)
-        step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), groups)
-        emitter.at_start = dict(emitter.known)
-
-        def write_row(row: Value) -> None:
-            emitter.known = dict(emitter.at_start)
-            self._write_program(op, grid, row)
-            self.synchronize()
-
-        f.loop(f.add(f.mul(block, groups), number), total, step, write_row)
+            emitter.buffers[lines] = f.gep(emitter.module.shared_base(), f.add(at, self.bank), "i8")
 
     def _write_program(self, op: ProgramsOp, grid: Sequence[Value], row: Value) -> None:
         """The program of warps whose leaves are whole, and that of warps with the end of a row, or nothing of it."""
         emitter, f = self.emitter, self.emitter.f
-        self.starts = {}
+        self.starts = {} if self.streamed is None else {0: self.streamed.first}
         loop = next(part for part in op.walk() if isinstance(part, LoopOp))
         end = dim_value(f, self.width, emitter.env)
         is_even = run_length(loop.low) > 0 or (constant_of(end) or 1) % (self.warps * LEAF) == 0
@@ -165,9 +217,10 @@ class LeafRows:
         last = f.index(0) if is_even else self.start_of(self.iterations(constant_of(end)) - 1)
         starts, known = dict(self.starts), dict(emitter.known)
 
-        def write(is_whole: bool) -> None:
+        def write(is_whole: bool, tiles: int = TILES) -> None:
             self.is_whole, self.are_running, self.done = is_whole, self.blocks == 1, set()
             self.are_loaded = False
+            self.missing = {} if is_whole else self._missing(op, tiles)
             self.starts, self.totals, emitter.known = dict(starts), {}, dict(known)
             emitter.program(op, grid, row)
             self._await_blocks()
@@ -175,7 +228,31 @@ class LeafRows:
         if is_even:
             write(is_whole=True)
         else:
-            f.if_(f.icmp("sle", f.add(last, LEAF), end), lambda: write(True), lambda: write(False))
+            left = f.sub(end, last)
+            f.if_(
+                f.icmp("sge", left, LEAF), lambda: write(True), lambda: self._write_end(left, constant_of(end), write)
+            )
+
+    def _write_end(self, left: Value, end: int | None, write: Callable[[bool, int], None]) -> None:
+        """The program of warps with the end of a row, with the tiles that it has, or about as many."""
+        f = self.emitter.f
+        if end is not None:
+            write(False, -(-(end % LEAF or LEAF) // LANES))
+        else:
+            f.if_(
+                f.icmp("sle", left, _FEW_TILES * LANES), lambda: write(False, _FEW_TILES), lambda: write(False, TILES)
+            )
+
+    def _missing(self, op: ProgramsOp, tiles: int) -> Left:
+        """What is left out of tails where a leaf has so many tiles; nothing where one of them needs all.
+
+        A program that goes through rows has its sums along columns in the same registers all along.
+        """
+        if any(isinstance(part, LoopOp) and is_row_loop(part) for part in op.walk()):
+            return {}
+        found = [find_missing(part, tiles) for part in op.walk() if isinstance(part, TailOp)]
+        is_known = tiles < TILES and not any(one is None for one in found)
+        return {key: value for one in found for key, value in (one or {}).items()} if is_known else {}
 
     def iterations(self, end: int | None) -> int:
         """Leaves that each warp has, those beyond the end of a row too."""
@@ -198,8 +275,9 @@ class LeafRows:
         if not self.is_symbolic:
             barrier(f)
             return
-        numbers = [f.cast("trunc", f.index(one), "i32") for one in (self.first, f.mul(self.group, WARP))]
-        f.call("llvm.nvvm.barrier.cta.sync.aligned.count", numbers)
+        # Rows that share a block have a warp each. A barrier whose number is not known would take all sixteen of a
+        # block, of which a multiprocessor has those of four blocks.
+        f.if_(f.icmp("sgt", self.group, 1), lambda: barrier(f), lambda: warp_barrier(f))
 
     def start_of(self, iteration: int, low: Index = 0) -> Value:
         """The first element of this warp's leaf in an iteration."""
@@ -232,7 +310,7 @@ class LeafRows:
                     carried = emitter.iterate(op, [first], carried)
                 elif tail is not None:
                     self.has_leaf = emitter.f.icmp("slt", first, end)
-                    carried = emitter.iterate(tail, [first], carried)
+                    carried = emitter.iterate(tail, [first], carried, self.missing)
                     self.has_leaf = None
         self.inside = False
         if carried:
@@ -253,17 +331,16 @@ class LeafRows:
         while part is not None:
             bodies += self.bodies_of(part, count)
             part = part.next_op
-        load_first(self.emitter, bodies, row_loads)
+        load_first(self.emitter, bodies, lambda body: (one for one in row_loads(body) if one not in self.missing))
 
     def bodies_of(self, op: Operation, count: int) -> list[tuple[LoopOp | TailOp, Index]]:
         """What is written of a loop over leaves: the body of each iteration, and the first element of its leaf."""
         if not isinstance(op, LoopOp) or is_row_loop(op):
             return []
-        other = op.next_op if isinstance(op.next_op, TailOp) else None
-        last = op if self.is_whole else other
-        found: list[tuple[LoopOp | TailOp, Index]] = [(op, self.start_of(at)) for at in range(count - 1)]
-        # Where rows end with a leaf, a warp without one has nothing to load.
-        return found if last is None else [*found, (last, self.start_of(count - 1))]
+        # A row of whole leaves has no tail: warps without a leaf have nothing of it.
+        tail = op.next_op if isinstance(op.next_op, TailOp) else None
+        bodies = [*([op] * (count - 1)), op if self.is_whole else tail]
+        return [(body, self.start_of(at)) for at, body in enumerate(bodies) if body is not None]
 
     def _run(self, op: LoopOp, tail: TailOp | None, end: Index, carried: list[Value]) -> list[Value]:
         """A run of leaves, as many for every warp; the last of a row may end before."""
@@ -411,7 +488,8 @@ class LeafRows:
             start = self.slots[op] + number * _SLOT * self.warps
             kept = values.to_memory(f, value, dtype)
             self._await_blocks()
-            self._share(f.gep(base, f.add(f.mul(f.add(self.first, self.own), _SLOT), start), "i8"), kept)
+            own = f.mul(f.add(self.first, self.own), _SLOT)
+            self._share(f.gep(base, f.add(f.add(own, start), self.bank), "i8"), kept)
             parts.append((join.fn, dtype, value, start))
         self.synchronize()
         for (fn, dtype, _, start), result in zip(parts, op.results, strict=True):
@@ -423,11 +501,13 @@ class LeafRows:
         f, base, element = self.emitter.f, self.emitter.module.shared_base(), values.memory_type(dtype)
         # A group of fewer warps reads its last one several times, which a minimum does not mind.
         last = f.sub(f.add(self.first, self.group), 1)
-        by_lanes = self.warps > MOST_ROW_WARPS
+        by_lanes = self.is_symbolic or self.warps > _FEW
         numbers = [f.add(self.emitter.thread, at) for at in range(0, self.warps, WARP)] if by_lanes else []
         warps = [f.smin(f.add(self.first, warp), last) for warp in numbers or range(self.warps)]
         each = [
-            values.from_memory(f, f.load(f.gep(base, f.add(f.mul(warp, _SLOT), start), "i8"), element), dtype)
+            values.from_memory(
+                f, f.load(f.gep(base, f.add(f.add(f.mul(warp, _SLOT), start), self.bank), "i8"), element), dtype
+            )
             for warp in warps
         ]
         while len(each) > 1:

@@ -73,7 +73,7 @@ class RegisterEstimate:
 
 def estimate_registers(ptx: str, architecture: str = "sm_90a") -> RegisterEstimate:
     """The registers that the kernel of a PTX text will take on an architecture."""
-    limit = registers_for(MULTIPROCESSORS[architecture], _directive(ptx, "reqntid"), _directive(ptx, "minnctapersm"))
+    limit = registers_for(MULTIPROCESSORS[architecture], _threads_of(ptx), _directive(ptx, "minnctapersm"))
     limit = min(limit, _directive(ptx, "maxnreg", limit))
     found = _pressure(body_of(ptx))
     wanted = _expect(found, has_spare=bool(_directive(ptx, "minnctapersm", 0)))
@@ -81,6 +81,11 @@ def estimate_registers(ptx: str, architecture: str = "sm_90a") -> RegisterEstima
     if grown:
         return RegisterEstimate(found.text, limit, max(grown), found.ordered)
     return RegisterEstimate(found.text, min(limit, max(LEAST, wanted)), limit, found.ordered)
+
+
+def _threads_of(ptx: str) -> int:
+    """Threads of a block: all of them, or the most that a launch may have."""
+    return _directive(ptx, "reqntid", 0) or _directive(ptx, "maxntid")
 
 
 def _directive(ptx: str, name: str, default: int = 1) -> int:

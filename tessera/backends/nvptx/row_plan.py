@@ -25,6 +25,7 @@ from typing import Generic, TypeVar
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tessera.backends.nvptx.text import WARP, RowLaunch, Widths
 from tessera.ir.base.op import DISCARDABLE, SpecOp, plain
 from tessera.ir.base.types import TileAttr, attribute_of, shaped_type
 from tessera.ir.target.typed_ops import IndexOp as TargetIndexOp
@@ -39,7 +40,7 @@ from tessera.ir.tile.typed_ops import (
     KernelOp,
     ReduceOp,
 )
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, maximum
 from tessera.types.frozen import frozen
 from tessera.types.numerics import LEAF
 
@@ -182,6 +183,13 @@ def leaves_of(kernel: KernelOp) -> Dim | None:
     return high.ceildiv(LEAF) if low is not None and high is not None and low.value == 0 else None
 
 
+def tile_width(kernel: KernelOp) -> Dim:
+    """Elements of a row whose leaves all loops of a kernel go over."""
+    width = size_expr(leaf_loops_in(kernel)[0].high)
+    assert width is not None, "a loop over leaves ends where a row does"
+    return width
+
+
 def reduced_columns(kernel: KernelOp) -> int:
     """Elements of the tiles of rows and columns whose rows a kernel joins; 0 where it does not."""
     sources = [op.operands[0].type for op in ops_in(kernel) if isinstance(op, ReduceOp | ArgReduceOp) and op.axis == 0]
@@ -216,17 +224,44 @@ def is_constant(kernel: TargetKernelOp, buffer: SSAValue) -> bool:
 
 def row_width(kernel: TargetKernelOp) -> Dim:
     """Elements of a row, which all loops of a kernel go over, or of a run of one."""
-    loop = next(op for op in kernel.walk() if isinstance(op, LoopOp))
+    loop = next(op for op in kernel.walk() if isinstance(op, LoopOp) and not is_row_loop(op))
     assert isinstance(loop.high.owner, TargetIndexOp)
     run = run_length(loop.low)
     return Dim.constant(run) if run else loop.high.owner.expr
 
 
-def shared_widths(kernel: TargetKernelOp) -> tuple[Dim, int, int] | None:
-    """A symbolic width, with the least and most elements of rows that warps share; None where it is known."""
+def shared_widths(kernel: TargetKernelOp) -> Widths | None:
+    """The symbolic widths of rows that warps share; None where the width is known."""
     width = row_width(kernel)
-    return (width, 1, kernel.warps_per_row * LEAVES.of(kernel) * LEAF) if width.value is None else None
+    if width.value is not None:
+        return None
+    most = kernel.warps_per_row * ROW_BLOCKS.of(kernel) * LEAVES.of(kernel) * LEAF
+    return Widths(width, 1, most, MULTIPLE.of(kernel))
 
+
+def launch_of_rows(kernel: TargetKernelOp) -> RowLaunch | None:
+    """How rows of a symbolic width are launched: a warp to each leaf; None where the width is known.
+
+    Blocks of one warp would be more than a multiprocessor holds or starts in time: rows of one leaf share one.
+    """
+    width = row_width(kernel)
+    if width.value is not None:
+        return None
+    leaves, blocks = width.ceildiv(LEAF), ROW_BLOCKS.of(kernel)
+    if blocks > 1:
+        return RowLaunch(leaves.ceildiv(blocks) * WARP, Dim.constant(1))
+    rows = maximum(1, 2 * ROWS_OF_ONE - ROWS_OF_ONE * leaves)
+    return RowLaunch(leaves * rows * WARP, rows)
+
+
+def symbol_of_width(width: Dim) -> str:
+    """The name of the one size that a width is; empty where it is another expression."""
+    names = list(width.symbols)
+    return names[0] if len(names) == 1 and width == Dim.symbol(names[0]) else ""
+
+
+ROWS_OF_ONE = 4
+"""Rows of one leaf that share a block."""
 
 T = TypeVar("T")
 
@@ -273,6 +308,8 @@ ROW_BLOCKS = Decision("nvptx.row_blocks", 1)
 """Blocks of a cluster whose warps share a row; each has so many warps of it."""
 CARRIES_ROWS = Decision("nvptx.carries_rows", False)
 """Whether a program that goes through rows has the next one in registers while it computes one."""
+MULTIPLE = Decision("nvptx.multiple", 1)
+"""A number that the symbolic width of its rows, one size, is a multiple of: launches with other widths take another."""
 LEAVES = Decision("nvptx.leaves", 0)
 """Leaves of a row that each of the warps that share it has, at most; 0 where rows are not divided by leaves."""
 
@@ -295,6 +332,8 @@ BLOCKS = Decision("nvptx.blocks", 0)
 """Blocks that a multiprocessor holds at least, which bounds the registers of a thread; 0 for any number."""
 LAUNCHED = Decision("nvptx.launched", 0)
 """Blocks that are launched for each multiprocessor, which share the programs; 0 for one to each program."""
+STREAMED = Decision("nvptx.streamed", False)
+"""Whether rows are copied to shared memory while the ones before them are computed."""
 SLOTS = Decision("nvptx.slots", 0)
 """Programs that run at a time where each has scratch in global memory; 0 for any number."""
 FETCHES_LINES = Decision("nvptx.fetches_lines", False)

@@ -52,9 +52,13 @@ class DeviceModule(ModuleText):
         blocks: int = 0,
         cluster: int = 1,
         registers: int = 0,
+        is_fixed: bool = True,
     ) -> FunctionText:
-        """Begin a kernel of `threads` a block; `blocks` is how many of them a multiprocessor must hold at least."""
-        bounds = [f'"nvvm.reqntid"="{threads}"']
+        """Begin a kernel of `threads` a block; `blocks` is how many of them a multiprocessor must hold at least.
+
+        Where they are not `is_fixed`, a launch has so many threads or fewer.
+        """
+        bounds = [f'"nvvm.{"reqntid" if is_fixed else "maxntid"}"="{threads}"']
         if blocks:
             bounds.append(f'"nvvm.minctasm"="{blocks}"')
         if cluster > 1:
@@ -183,9 +187,15 @@ def matrix_symbol(name: str) -> str:
     return f"{name}__matrix"
 
 
-def shared_symbol(name: str) -> str:
-    """The name of a kernel whose rows several warps share, which stands beside the one for any width."""
-    return f"{name}__shared"
+_ROWS = ("__aligned", "__shared", "__aligned_wide", "__wide", "__aligned_cluster", "__cluster")
+
+
+def row_symbols(name: str) -> list[str]:
+    """Names of kernels whose rows warps share, which stand beside the one for any width, in the order they are tried.
+
+    Rows that begin at multiples of 16 bytes, and any; both of wider rows, and of those that blocks of a cluster share.
+    """
+    return [f"{name}{form}" for form in _ROWS]
 
 
 def many_symbol(name: str) -> str:
@@ -200,8 +210,8 @@ def fallback_symbol(name: str) -> str:
 
 def plain_symbol(name: str) -> str:
     """The kernel that one on tensor cores, for rows that warps share or for many calls stands beside; or itself."""
-    for symbol in (matrix_symbol, shared_symbol, many_symbol):
-        name = name.removesuffix(symbol(""))
+    for symbol in (matrix_symbol(""), *row_symbols(""), many_symbol("")):
+        name = name.removesuffix(symbol)
     return name
 
 
@@ -240,6 +250,24 @@ class CallTable:
 
 
 @frozen
+class Widths:
+    """For which rows a kernel is launched: a size, the least and most of it, and what it is a multiple of."""
+
+    width: Dim
+    least: int
+    most: int
+    multiple: int = 1
+
+
+@frozen
+class RowLaunch:
+    """Threads and rows of a block that a launch decides, by the width of rows."""
+
+    threads: Dim
+    rows: Dim
+
+
+@frozen
 class KernelCode:
     """A kernel's LLVM text, and what a launch must know.
 
@@ -264,8 +292,10 @@ class KernelCode:
     """Whether its scratch begins with a counter that is 0 at the start."""
     waits: tuple[str, ...] = ()
     """What its waits are for, by number, where they are bounded (`waits.py`)."""
-    widths: tuple[Dim, int, int] | None = None
-    """A size, and the least and most of it for which this one is launched, and not the one beside it."""
+    widths: Widths | None = None
+    """The rows for which this one is launched, and not the one beside it."""
+    rows: RowLaunch | None = None
+    """Threads and rows of a block where a launch decides both; `threads` are the most of them then."""
     table: CallTable | None = None
     """Where the buffers and sizes of each call are, in a kernel for several of them; it takes that and scratch."""
 

@@ -223,6 +223,26 @@ def unpack(f: FunctionText, whole: Value, element: str, count: int) -> list[Valu
     return [f.extract(vector, lane) for lane in range(count)]
 
 
+def words_of(f: FunctionText, parts: Sequence[Value]) -> list[Value]:
+    """Elements of memory of 2 or 4 bytes as words, an even number of them."""
+    if bytes_of(parts[0].type) == 4:
+        return [f.bitcast(part, "i32") for part in parts]
+    halves = [f.bitcast(part, "i16") for part in parts]
+    return [join_halves(f, low, high) for low, high in zip(halves[::2], halves[1::2], strict=True)]
+
+
+def split_words(f: FunctionText, words: Sequence[Value], element: str) -> list[Value]:
+    """Words as elements of memory of 2 or 4 bytes."""
+    if bytes_of(element) == 4:
+        return [f.bitcast(word, element) for word in words]
+    return [f.bitcast(half, element) for word in words for half in split_word(f, word)]
+
+
+def elements_of(f: FunctionText, words: Sequence[Value], dtype: DType) -> list[Value]:
+    """Words of memory as elements, as they are held."""
+    return [from_memory(f, one, dtype) for one in split_words(f, words, memory_type(dtype))]
+
+
 def packed_type(element: str, count: int) -> str:
     """The type that `count` elements are moved as."""
     size = bytes_of(element)

@@ -231,8 +231,8 @@ def add_features(
 MAX_THREADS = 1024
 """Threads of a block (CUDA C++ Programming Guide, technical specifications per compute capability)."""
 
-MOST_ROW_WARPS = 16
-"""Warps that share a row at most: no more than a block has barriers, as any may be the first of a group."""
+MOST_ROW_WARPS = MAX_THREADS // 32
+"""Warps of a block that share a row at most."""
 
 MAX_ARGUMENTS = 1024
 MAX_SIZES = 1024
@@ -302,12 +302,20 @@ def multiple_of(dim: Dim, multiples: Mapping[str, int]) -> int:
     return found
 
 
+def size_multiples(op: Operation) -> dict[str, int]:
+    """Numbers that the sizes of the kernel around an op are known to be multiples of, by name."""
+    kernel = kernel_around(op)
+    if kernel is None or not kernel.value("multiples"):
+        return {}
+    return dict(zip(kernel.value("symbols"), kernel.value("multiples"), strict=True))
+
+
 def index_multiple(value: SSAValue) -> int:
     """A number that an index is always a multiple of; 0 where it is always 0."""
     op = _maker(value, "ttarget.index")
     if op is not None:
-        inner = zip(op.value("names"), map(index_multiple, op.operands), strict=False)
-        return multiple_of(op.value("expr"), dict(inner))
+        inner = dict(zip(op.value("names"), map(index_multiple, op.operands), strict=False))
+        return multiple_of(op.value("expr"), {**size_multiples(op), **inner})
     if isinstance(value, BlockArgument) and value.index == 0:
         owner = value.block.parent_op()
         if isinstance(owner, SpecOp) and owner.name in ("ttarget.loop", "ttarget.tail"):

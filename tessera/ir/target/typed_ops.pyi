@@ -110,6 +110,7 @@ class KernelOp(SpecOp):
     vector: int
     align: int
     warps_per_row: int
+    multiples: tuple[int, ...]
     max_registers: int
     max_shared: int
 

@@ -21,7 +21,7 @@ BAND = 0.20
 """How far the estimate may be off, in parts of what the assembler says, for most kernels."""
 
 FAR_OFF = {
-    "dynamic row f32 1": "most of what is too much are addresses of guarded loads, constants apart",
+    "dynamic row f32 6": "most of what is too much are addresses of guarded loads, constants apart",
     "map bf16 0": "16 registers: half as many again are counted for what every kernel has",
     "transpose f32 0": "18 registers: the same",
 }
@@ -78,11 +78,11 @@ def test_the_estimate_of_plain_kernels_is_near_what_the_assembler_says() -> None
 @pytest.mark.slow
 @pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
 def test_the_estimate_is_near_what_the_assembler_says() -> None:
-    """Over kernels of all kinds: 41 of 56 within a fifth, none far off but three known ones, and right on average."""
+    """Over kernels of all kinds: 55 of 71 within a fifth, none far off but three known ones, and right on average."""
     found = ratios(("f32", "bf16", "f64"), PROGRAMS)
     far = {name: round(ratio, 2) for name, ratio in found.items() if abs(ratio - 1) > BAND}
-    assert len(found) == 56
-    assert len(found) - len(far) >= 40, far
+    assert len(found) == 71
+    assert len(found) - len(far) >= 54, far
     assert {name for name, ratio in found.items() if not 0.65 <= ratio <= 1.45} == set(FAR_OFF), far
     assert abs(float(np.mean(list(found.values()))) - 1) <= 0.1
 

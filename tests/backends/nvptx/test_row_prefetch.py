@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from benchmarks.gpu_widths import free
 from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.row_plan import BLOCKS, CARRIES_ROWS, SPACE, is_row_loop
 from tessera.backends.nvptx.tensor_cores import GPUS
@@ -25,8 +26,8 @@ from tests.schedule.emit.test_row_columns import many, pull_biased, pull_layerno
 BF16 = ml_dtypes.bfloat16
 
 
-def pull_softmax(x: Any, g: Any) -> Any:
-    return ts.vjp(ts.ops.softmax, x)[1](g)
+def pull_softmax(x: Any, y: Any) -> Any:
+    return ts.vjp(ts.ops.softmax, x)[1](y)
 
 
 def lazy(*shape: int, dtype: Any = BF16) -> Any:
@@ -124,6 +125,15 @@ def test_programs_that_go_through_rows_spill_nothing(function: Callable[..., Any
         pytest.skip("there is no ptxas here; PTX was made all the same")
     _, words = assemble_with_words(ptx.encode(), "sm_90a")
     assert "0 bytes spill stores" in words
+
+
+def test_backward_passes_of_symbolic_width_spill_nothing() -> None:
+    """A leaf of two tensors, in a block or in a cluster, of rows that begin anywhere or at multiples of 16 bytes."""
+    found = ptx_of(lowered(free(pull_softmax), lazy(64, 4096), lazy(64, 4096)))
+    assert len(found) == 7
+    if assembler() is None:
+        pytest.skip("there is no ptxas here; PTX was made all the same")
+    assert all("0 bytes spill stores" in assemble_with_words(ptx.encode(), "sm_90a")[1] for ptx in found)
 
 
 def test_accumulators_of_the_first_level_are_in_registers() -> None:

@@ -38,9 +38,9 @@ ttile.kernel @wide(%x: !ttile.buffer<[64, 8192], f32>, %y: !ttile.buffer<[64], f
   ttile.return
 }
 // -----
-// Sixteen leaves: eight warps of each of two blocks have one each.
+// Sixteen leaves: as many warps of a block have one each, and two blocks fill a multiprocessor.
 // CHECK-LABEL: ttile.kernel @wider(
-// CHECK-SAME:    nvptx.threads = 32, nvptx.blocks = 4, nvptx.warps_per_row = 8, nvptx.row_blocks = 2, nvptx.leaves = 1, nvptx.rows = "registers"}
+// CHECK-SAME:    nvptx.threads = 32, nvptx.blocks = 2, nvptx.warps_per_row = 16, nvptx.leaves = 1, nvptx.rows = "registers"}
 ttile.kernel @wider(%x: !ttile.buffer<[64, 16384], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
   %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
@@ -76,9 +76,18 @@ ttile.kernel @widest(%x: !ttile.buffer<[64, 262145], f32>, %y: !ttile.buffer<[64
   ttile.return
 }
 // -----
-// A symbolic width has a kernel for wide rows beside that for all, which is as it was.
+// A symbolic width has kernels for rows that begin at multiples of 16 bytes and for all, of few leaves, of more, and of
+// those that blocks of a cluster share, beside that for any width, which is as it was.
+// CHECK-LABEL: ttile.kernel @any__aligned(
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 8, nvptx.blocks = 4, nvptx.multiple = 4, nvptx.leaves = 1, nvptx.rows = "registers"}
 // CHECK-LABEL: ttile.kernel @any__shared(
-// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 16, nvptx.blocks = 2, nvptx.leaves = 1, nvptx.rows = "registers"}
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 8, nvptx.blocks = 4, nvptx.leaves = 1, nvptx.rows = "registers"}
+// CHECK-LABEL: ttile.kernel @any__aligned_wide(
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 18, nvptx.blocks = 2, nvptx.multiple = 4, nvptx.leaves = 1, nvptx.rows = "registers"}
+// CHECK-LABEL: ttile.kernel @any__wide(
+// CHECK-LABEL: ttile.kernel @any__aligned_cluster(
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 32, nvptx.row_blocks = 4, nvptx.blocks = 1, nvptx.multiple = 4, nvptx.leaves = 1, nvptx.rows = "registers"}
+// CHECK-LABEL: ttile.kernel @any__cluster(
 // CHECK-LABEL: ttile.kernel @any(
 // CHECK-SAME:    nvptx.threads = 32}
 ttile.kernel @any(%x: !ttile.buffer<[64, N], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = ["N"], grid = [64], writes = [1]} {

@@ -66,9 +66,31 @@ ttarget.kernel @known(%0: !ttile.buffer<[64, 8192], bf16>, %1: !ttile.buffer<[64
   ttarget.return
 }
 // -----
-// Rows of a symbolic width are shared as they need at run time: blocks stay, and take several.
+// A row takes all warps of a multiprocessor: its block stays, and copies the next row ahead.
+// CHECK-LABEL: ttarget.kernel @ahead(
+// CHECK-SAME:    warps_per_row = 32, nvptx.leaves = 1, nvptx.streamed = true, nvptx.launched = 1}
+ttarget.kernel @ahead(%0: !ttile.buffer<[64, 32768], bf16>, %1: !ttile.buffer<[64], bf16>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, warps_per_row = 32, nvptx.leaves = 1} {
+  ttarget.programs {grid = [64]} ({
+  ^bb0(%2: !ttile.index):
+    %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+    %4 = ttarget.index {names = [], expr = 32768} : () -> !ttile.index
+    %5 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[1024], bf16>
+    %6 = ttarget.loop %3, %4, %5 {step = 1024, unroll = 0} ({
+    ^bb0(%7: !ttile.index, %8: !ttarget.vector<[1024], bf16>):
+      %9 = ttarget.load %0, %2, %7 {coords = ["p", "i"], axes = ["i"], offset = i + 32768*p, pattern = "contiguous", align = 2} : (!ttile.buffer<[64, 32768], bf16>, !ttile.index, !ttile.index) -> !ttarget.vector<[1024], bf16>
+      %10 = ttarget.elementwise %8, %9 {fn = "add"} : (!ttarget.vector<[1024], bf16>, !ttarget.vector<[1024], bf16>) -> !ttarget.vector<[1024], bf16>
+      ttarget.yield %10 : (!ttarget.vector<[1024], bf16>) -> ()
+    }) : (!ttile.index, !ttile.index, !ttarget.vector<[1024], bf16>) -> !ttarget.vector<[1024], bf16>
+    %11 = ttarget.reduce %6 {kind = "sum", axis = 0} : (!ttarget.vector<[1024], bf16>) -> !ttarget.vector<[], bf16>
+    ttarget.store %11, %1, %2 {coords = ["p"], axes = [], offset = p, pattern = "contiguous", align = 2} : (!ttarget.vector<[], bf16>, !ttile.buffer<[64], bf16>, !ttile.index) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// So it is where the width is symbolic.
 // CHECK-LABEL: ttarget.kernel @any(
-// CHECK-SAME:    warps_per_row = 16, nvptx.leaves = 1, nvptx.launched = 8}
+// CHECK-SAME:    warps_per_row = 16, nvptx.leaves = 1}
 ttarget.kernel @any(%0: !ttile.buffer<[64, N], bf16>, %1: !ttile.buffer<[64], bf16>) attributes {symbols = ["N"], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, warps_per_row = 16, nvptx.leaves = 1} {
   ttarget.programs {grid = [64]} ({
   ^bb0(%2: !ttile.index):

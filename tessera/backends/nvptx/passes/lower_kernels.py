@@ -13,7 +13,17 @@ from tessera.backends.nvptx.blackwell.lower import TensorLowering
 from tessera.backends.nvptx.mma.fit import refuse_choices, units_in
 from tessera.backends.nvptx.mma.lower import MatrixLowering
 from tessera.backends.nvptx.mma.lower_uniform import UniformLowering
-from tessera.backends.nvptx.row_plan import ALIGN, ROW_BLOCKS, SPACE, THREADS, UNROLL, WARPS_PER_ROW
+from tessera.backends.nvptx.row_plan import (
+    ALIGN,
+    MULTIPLE,
+    ROW_BLOCKS,
+    SPACE,
+    THREADS,
+    UNROLL,
+    WARPS_PER_ROW,
+    symbol_of_width,
+    tile_width,
+)
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, gpu_of
 from tessera.backends.nvptx.text import fallback_symbol
 from tessera.ir.base.effects import keep_promises
@@ -91,6 +101,9 @@ def lower_thread_kernel(kernel: KernelOp, machine: Machine) -> SpecOp:
     features = [name for name in machine.features if name.startswith("sm_")][:1]
     if ROW_BLOCKS.of(kernel) > 1:
         features += ["sm_90", "cluster"]
+    if MULTIPLE.of(kernel) > 1:
+        width = symbol_of_width(tile_width(kernel))
+        caps["multiples"] = [MULTIPLE.of(kernel) if name == width else 1 for name in kernel.symbols]
     made = lowering.finish(
         features, threads=THREADS.of(kernel), align=ALIGN.of(kernel), warps_per_row=WARPS_PER_ROW.of(kernel), **caps
     )

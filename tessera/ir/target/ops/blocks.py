@@ -22,7 +22,7 @@ from tessera.ir.base.block_ops import (
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, VectorAttr
-from tessera.ir.target.limits import LINE, buffer_alignment, index_multiple, kernel_around, multiple_of
+from tessera.ir.target.limits import LINE, buffer_alignment, index_multiple, kernel_around, multiple_of, size_multiples
 from tessera.types.shape import is_at_least
 
 # Ops on blocks of registers: those that all kernels have, and what threads of a GPU do together.
@@ -155,7 +155,7 @@ def _check_align(op: SpecOp, buffer: SSAValue, first: int) -> None:
         return
     multiples = dict(zip(op.value("coords"), map(index_multiple, op.operands[first:]), strict=False))
     rows = dict.fromkeys(axes[:-1], 1)  # a block has every row from where it starts
-    steps = multiple_of(op.value("offset"), {**multiples, **rows})
+    steps = multiple_of(op.value("offset"), {**size_multiples(op), **multiples, **rows})
     known = gcd(buffer_alignment(buffer), item * steps)
     if known % align:
         op.fail(f"all that is known of `{op.value('offset')}` is that it is aligned to {known} bytes, not to {align}")

@@ -79,6 +79,8 @@ def _check_arguments(op: SpecOp) -> None:
         op.fail(f"a kernel takes at most {MAX_ARGUMENTS} buffers, got {len(block.args)}")
     if len(symbols) > MAX_SIZES or len(set(symbols)) != len(symbols):
         op.fail(f"a kernel takes at most {MAX_SIZES} sizes, each of a name of its own, got {list(symbols)[:8]}")
+    if op.value("multiples") and (len(op.value("multiples")) != len(symbols) or min(op.value("multiples")) < 1):
+        op.fail(f"`multiples` has a number for each of {list(symbols)}, got {list(op.value('multiples'))}")
     check_arguments(op)
     for argument in block.args:
         assert isinstance(argument.type, BufferAttr)
@@ -280,6 +282,7 @@ SPECS = (
             Attribute("vector", "int", 1, "neighbours along the last axis that one of those threads has at most"),
             Attribute("align", "int", 0, "bytes that arguments begin at a multiple of; 0 for an element's"),
             Attribute("warps_per_row", "int", 0, "warps of a GPU that share the loops of a program; 0 for none"),
+            Attribute("multiples", "ints", (), "numbers that sizes are multiples of, by `symbols`; none: any sizes"),
             Attribute("max_registers", "int", 0, "registers that a thread of a GPU may have; 0 for any number"),
             Attribute("max_shared", "int", 0, "bytes of shared memory that a block may have; 0 for any number"),
         ),
