@@ -35,7 +35,7 @@ from tessera.ir.target.llvm.math_exp import ORDINARY
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, at_least, at_most, fma, horner, mul, times
 from tessera.ir.target.typed_ops import CastOp
-from tessera.types.dtype import DType, bf16, f16, f32
+from tessera.types.dtype import bf16, f32
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
@@ -278,9 +278,8 @@ EXACT_MATH = "numerics.exact"
 
 _WHOLE = {name: f"{ulps} units of the last place of f32" for name, ulps in (("exp2", 2), ("exp", 3), ("sigmoid", 6))}
 """In tensor-core kernels, results that are kept in f32."""
-_ROUNDED = dict.fromkeys(NARROW, "0.01 units of the last place of bf16 before it is rounded to that")
-_ROUNDED["div"] = "0.01 units of the last place of bf16 or f16 before it is rounded to that"
-"""In tensor-core kernels, results of which no more than two bytes are used."""
+_ROUNDED = dict.fromkeys((*NARROW, "div"), "0.01 units of the last place of bf16 before it is rounded to that")
+"""In tensor-core kernels, results of which no more than bf16 is used."""
 
 
 def is_exact(kernel: SpecOp) -> bool:
@@ -289,23 +288,18 @@ def is_exact(kernel: SpecOp) -> bool:
     return found is not None and bool(plain(found))
 
 
-def is_rounded(value: SSAValue, dtypes: Sequence[DType] = (bf16,)) -> bool:
-    """Whether all uses of a value round it to one of these."""
+def is_rounded(value: SSAValue) -> bool:
+    """Whether all uses of a value round it to bf16."""
     users = [use.operation for use in value.uses]
     types = [user.results[0].type for user in users if isinstance(user, CastOp)]
-    return len(types) == len(users) and all(isinstance(type, ShapedAttr) and type.dtype in dtypes for type in types)
+    return len(types) == len(users) and all(isinstance(type, ShapedAttr) and type.dtype is bf16 for type in types)
 
 
-def is_short(op: SpecOp) -> bool:
-    """Whether a function of f32 in a tensor-core kernel has a short form: its result is rounded next.
-
-    Those of bf16 have coefficients for it; a quotient is within two units of the last place of f32, which is far below
-    what f16 keeps.
-    """
-    type, fn = op.operands[0].type, op.value("fn")
-    if not isinstance(type, ShapedAttr) or type.dtype.compute is not f32:
-        return False
-    return is_rounded(op.result, (bf16, f16)) if fn == "div" else fn in NARROW and is_rounded(op.result)
+def is_narrow(op: SpecOp) -> bool:
+    """Whether a function of f32 in a tensor-core kernel has a short form: its result is rounded to bf16 next."""
+    type = op.operands[0].type
+    of_f32 = isinstance(type, ShapedAttr) and type.dtype.compute is f32
+    return of_f32 and op.value("fn") in (*NARROW, "div") and is_rounded(op.result)
 
 
 def approximations(kernel: SpecOp, exponential: str) -> tuple[str, ...]:
@@ -323,7 +317,7 @@ def approximations(kernel: SpecOp, exponential: str) -> tuple[str, ...]:
                 found.add("exp within 4 units of the last place of f32")
         elif is_exact(kernel):
             continue
-        elif is_short(op):
+        elif is_narrow(op):
             found.add(f"{name} within {_ROUNDED[name]}")
         elif name in _WHOLE:
             found.add(f"{name} within {_WHOLE[name]}")

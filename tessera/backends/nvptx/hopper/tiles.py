@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.approximate_functions import is_exact, is_short
+from tessera.backends.nvptx.approximate_functions import is_exact
 from tessera.backends.nvptx.approximate_functions import is_rounded as _is_rounded
 from tessera.backends.nvptx.hopper import fragments as elements
 from tessera.backends.nvptx.hopper.byte_fragments import ByteRegisters, read_fragment
 from tessera.backends.nvptx.hopper.fast_math import (
     FLOORS,
+    NARROW,
     PAIRED,
     hold_above_floor,
     map_once,
@@ -225,10 +226,10 @@ class TileOps:
         if packed is not None:
             return packed
         columns = [tile.floats(self.f) for tile in tiles]
-        short = not self.exact and is_short(op)
+        short = is_rounded and not self.exact
         if short and fn == "div":
             return Registers(tiles[0].layout, type.dtype, quotients(self.f, *columns))
-        if short:
+        if short and fn in NARROW:
             pairs = self._pairs(op) if fn in FLOORS else None
             if pairs is None:
                 return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, columns[0]))
