@@ -23,7 +23,7 @@ from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types import dtype as dt
 from tessera.types.shape import TensorType
-from tests.backends.nvptx.matrices import BACKEND, attention_text, causal, kernels_of, matrix_of, text_of
+from tests.backends.nvptx.matrices import BACKEND, attention_text, causal, full, kernels_of, matrix_of, text_of
 from tests.graph.eager import reference
 from tests.oracles.nvptx_simulator import simulate
 
@@ -113,6 +113,10 @@ def test_single_queries_fill_a_block_with_the_heads_of_a_group(keys: int) -> Non
     assert BACKEND.matrix(join) is None
     # Programs take equally long, and nobody hands them out.
     assert "mailbox" not in text_of(found)
+
+
+def full_in_parts(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, split_keys=True)
 
 
 @pytest.mark.parametrize(
