@@ -384,9 +384,7 @@ class Jit(_Hot):
     def _trace(self, signature: Signature) -> TracedFunction:
         check_broadcasts.check_broadcasts(self.function, signature)
         given = self.function, self.python_signature, signature, self.constraints
-        from tessera.ir.base.compilation import without_collection  # noqa: PLC0415 - nothing else here needs it
-
-        with without_collection(), specialize_rows(signature) if self._rows is not None else nullcontext():
+        with specialize_rows(signature) if self._rows is not None else nullcontext():
             traced = trace_function(*given, returns=self.returns)
         if self.donate:
             traced.tape.promises[DONATED] = _rules().numbers_of(self.donate, traced.tape.names)

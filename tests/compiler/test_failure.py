@@ -30,7 +30,7 @@ def program(x: Any) -> Any:
 
 
 def test_a_mistake_of_the_compiler_names_a_script_that_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def translate(kernel: SpecOp, machine: Machine) -> tuple[SpecOp, SpecOp]:
+    def translate(kernel: SpecOp, machine: Machine, *others: Any) -> tuple[SpecOp, SpecOp]:
         raise RuntimeError(f"cannot lower {kernel.value('kind')}")
 
     monkeypatch.setattr(lower_kernels, "translate", translate)
@@ -65,9 +65,9 @@ def test_the_script_of_a_program_that_compiles_by_now_is_quiet(
     lowered: list[str] = []
     lower = lower_kernels.translate
 
-    def note(kernel: SpecOp, machine: Machine) -> tuple[SpecOp, SpecOp]:
+    def note(kernel: SpecOp, machine: Machine, *others: Any) -> tuple[SpecOp, SpecOp]:
         lowered.append(str(kernel))
-        return lower(kernel, machine)
+        return lower(kernel, machine, *others)
 
     monkeypatch.setattr(lower_kernels, "translate", note)
     runpy.run_path(script)

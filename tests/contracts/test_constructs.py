@@ -25,7 +25,7 @@ def test_a_construct_is_in_its_filecheck_test(row: Row) -> None:
     assert any("filecheck" in line or "--verify" in line for line in run_lines(text))
 
 
-NOT_LOWERED = {"tgraph.kernel_call", "tsched.materialize", "ttarget.launch"}
+NOT_LOWERED = {"tgraph.kernel_call", "tsched.materialize", "ttarget.launch", "ttarget.skip"}
 """Ops that FileCheck tests print back, and no test names as what a pass takes or makes; none may join them."""
 
 
@@ -38,7 +38,14 @@ NOT_REFUSED = {
     *("tsched.while", "tsched.constant", "tsched.guard", "tsched.collective", "tsched.materialize"),
     *("ttarget.barrier", "ttarget.block_dot", "ttarget.commit_copies", "ttarget.copy_async", "ttarget.fetch"),
     *("ttarget.grow_rows", "ttarget.join_rows", "ttarget.mma_sync"),
-    *("ttarget.partial_rows", "ttarget.pingpong", "ttarget.reduce_rows", "ttarget.scratch", "ttarget.sort"),
+    *(
+        "ttarget.partial_rows",
+        "ttarget.pingpong",
+        "ttarget.reduce_rows",
+        "ttarget.scratch",
+        "ttarget.skip",
+        "ttarget.sort",
+    ),
     *("ttarget.stage_after", "ttarget.store_rows", "ttarget.tensor_alloc", "ttarget.tensor_commit"),
     *("ttarget.tensor_dealloc", "ttarget.tensor_kernel", "ttarget.tensor_load", "ttarget.tensor_mma"),
     *("ttarget.tensor_release", "ttarget.tensor_wait", "ttarget.wait_copies", "ttarget.warp_kernel"),

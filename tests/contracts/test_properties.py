@@ -43,6 +43,10 @@ PROPERTIES = {
     "graph-check-policy": "tests/policy/test_passthrough.py::test_what_is_traced_under_a_policy_keeps_it",
     "graph-check-ranges": "tests/policy/test_verify.py::test_every_value_lies_in_its_interval",
     "graph-check-rules": "tests/effects/test_order.py::test_who_may_decide_over_a_collective",
+    "graph-keep-score-gradients": "tests/graph/test_keep_score_gradients.py"
+    "::test_gradients_are_the_same_where_scores_are_kept",
+    "graph-reduce-transposed": "tests/graph/test_reduce_transposed.py"
+    "::test_meaning_is_kept_and_sources_are_reduced_in_the_same_order",
     "graph-chunk-contractions": "tests/transforms/test_chunk_contractions.py::test_chunks_change_no_bit",
     "graph-decompose": f"{GRAPH}::test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_lowering",
     "graph-eliminate-common": f"{GRAPH}::test_eliminate_common_keeps_every_bit_and_leaves_no_two_equal_ops",

@@ -182,13 +182,14 @@ def test_copies_are_prefetched_by_as_many_steps_as_there_are_stages_to_spare() -
 
 
 def test_a_computed_b_operand_is_left_to_others() -> None:
-    (wide_sides,) = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)
-    with pytest.raises(UnfitError, match=r"there is no `mma\.sync` of f32 by f32 into f32"):
+    (wide_sides,) = kernels_of(nt, [(4096, 4096), (4096, 4096)], dtype=np.float32)
+    # Blocks of threads have steps of K that no instruction has, which is the first reason of several.
+    with pytest.raises(UnfitError, match="k is 16, and a tile along it is made of whole spans"):
         plan_of(wide_sides, MMA_SYNC)
-    lowering = of(nt, PROGRAMS["nt"][1], "sm_80", np.float32)
+    lowering = of(nt, [(4096, 4096), (4096, 4096)], "sm_80", np.float32)
     assert kernel_of(lowering).name == "ttarget.kernel"
     (line,) = parts_of(lowering).units
-    assert f"{PLAIN} (mma.sync: there is no" in line
+    assert f"{PLAIN} (mma.sync: " in line
 
 
 FAULTS = {

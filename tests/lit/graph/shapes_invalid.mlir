@@ -194,3 +194,9 @@ tgraph.func @attention_backward(%x0: !tgraph.tensor<[N2, N3, N5, N8], bool>, %x1
   %0, %1, %2 = tgraph.attention_backward %x0, %x1, %x2, %x3, %x4, %x5 : (!tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5], bool>, !tgraph.tensor<[N2, N3, N5], bool>) -> (!tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>)
   tgraph.return %0, %1, %2 : (!tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>) -> ()
 }
+// -----
+// CHECK: error[T0301]: `attention_backward` needs a floating `q`, got bool
+tgraph.func @attention_backward_keys(%x0: !tgraph.tensor<[N2, N3, N5, N8], bool>, %x1: !tgraph.tensor<[N2, N3, N5, N8], bool>, %x2: !tgraph.tensor<[N2, N3, N5, N8], bool>, %x3: !tgraph.tensor<[N2, N3, N5, N8], bool>, %x4: !tgraph.tensor<[N2, N3, N5], bool>, %x5: !tgraph.tensor<[N2, N3, N5], bool>) -> (!tgraph.tensor<[N2, N3, N5, N5], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>) attributes {names = ["x0", "x1", "x2", "x3", "x4", "x5"]} {
+  %0, %1, %2 = tgraph.attention_backward_keys %x0, %x1, %x2, %x3, %x4, %x5 : (!tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5], bool>, !tgraph.tensor<[N2, N3, N5], bool>) -> (!tgraph.tensor<[N2, N3, N5, N5], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>)
+  tgraph.return %0, %1, %2 : (!tgraph.tensor<[N2, N3, N5, N5], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>, !tgraph.tensor<[N2, N3, N5, N8], bool>) -> ()
+}
