@@ -242,9 +242,9 @@ class Program:
         is_row = rank - 1 in lower.axes(self.type(record.operands[0]), record.attributes)
         if not is_row or self._is_computed(value) or self._has_whole_rows(value):
             return ()
-        others = [one for one in self.tape.records if not isinstance(spec_of(one).lower, Reduction)]
-        readers = [one for one in others if one.results[:1] != (chain[0],) and set(one.operands) & set(chain)]
-        return [value] if any(one.results[0] not in chain for one in readers if one.results) else ()
+        readers = [one for one in self.tape.records if one.results and not set(chain).isdisjoint(one.operands)]
+        others = (one for one in readers if not isinstance(spec_of(one).lower, Reduction))
+        return [value] if any(one.results[0] not in chain for one in others) else ()
 
     def _has_whole_rows(self, value: int) -> bool:
         """Whether a value is a strided view of memory whose last dim is contiguous."""
