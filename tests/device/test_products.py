@@ -49,7 +49,7 @@ WAYS: list[dict[str, Any]] = [
     {"contraction.block": (256, 128, 64)},
     {"contraction.block": (256, 160, 64), "matrix.multicast": "always"},
     {"contraction.block": (192, 200, 64)},
-    {"contraction.block": (64, 72, 64)},
+    {"contraction.block": (64, 80, 64)},
     {"contraction.block": (64, 64, 128), "matrix.multicast": "always"},
     {"matrix.roles": "uniform"},
     {"matrix.roles": "uniform", "contraction.block": (192, 128, 64), "pipeline.stages": 2},

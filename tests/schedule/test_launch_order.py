@@ -17,19 +17,22 @@ from hypothesis import strategies as st
 from tessera import ops
 from tessera.api.control import cond, fori_loop, scan, while_loop
 from tessera.diagnostics.codes import ScheduleError
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import symbol_table, verify
-from tessera.ir.schedule.host_program.accesses import ByteRange
+from tessera.ir.schedule.host_program.accesses import ByteRange, Memory
 from tessera.ir.schedule.host_program.launch_order import (
     BEGIN,
     LaunchOrder,
     Node,
     StreamPlan,
     assign_streams,
+    ops_of,
     order_among,
     order_of,
 )
+from tessera.ir.schedule.host_program.memory import launch_of
 from tessera.ir.schedule.passes.reorder_launches import ReorderLaunches
 from tessera.ir.schedule.plan import programs_in
 from tessera.types.dim import Dim
@@ -261,6 +264,34 @@ def known_to(plan: StreamPlan) -> list[int]:
         found.append(known)
         streams[step.stream] = known | 1 << number
     return found
+
+
+def scaled_updates(*tensors: Any) -> Any:
+    """As an optimizer has it: updates of one form that are launched together, by a number of all gradients."""
+    half = len(tensors) // 2
+    scale = 1.0 / ops.sqrt(sum(((g * g).sum() for g in tensors[half:]), start=1.0))
+    return tuple(w - g * scale * 0.1 for w, g in zip(tensors[:half], tensors[half:], strict=True))
+
+
+def launched(op: SpecOp) -> list[SpecOp]:
+    return [part for part in launch_of(op) if isinstance(part, SpecOp)]
+
+
+def test_a_launch_of_several_groups_waits_for_what_all_of_them_read() -> None:
+    """Between its groups are ops of memory, which have other neighbours."""
+    tape = trace(scaled_updates, *[tensor(f"{size} 7") for _ in range(2) for size in (3, 4, 5, 6)])
+    module = run_schedule(simplify(tape))
+    (program,) = programs_in(module)
+    memory, order = Memory(program, symbol_table(module)), order_of(program, symbol_table(module))
+    ops_in_order = ops_of(program.regions[0].block)
+    several = [op for op in ops_in_order if len(launched(op)) > 1]
+    assert several
+    between = ops_in_order[ops_in_order.index(several[0]) : ops_in_order.index(several[-1])]
+    assert any(op not in several for op in between)
+    for op in several:
+        node, parts = order.nodes[ops_in_order.index(op)], [memory.accesses(part) for part in launched(op)]
+        assert set(node.reads) == {one for part in parts for one in part.reads}
+        assert set(node.writes) == {one for part in parts for one in part.writes}
 
 
 def test_the_text_says_who_waits_for_whom_and_what_is_touched() -> None:

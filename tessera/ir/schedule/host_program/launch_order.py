@@ -264,7 +264,8 @@ def order_in(block: Block, memory: Memory) -> LaunchOrder:
     """The order of a block of a program."""
     ops = ops_of(block)
     numbers: dict[Operation, int] = {op: number for number, op in enumerate(ops)}
-    touched = Accesses()
+    launches: dict[Operation, Accesses] = {}
+    """What launches touch, by their first parts: ops of memory may be between those and the rest."""
     nodes: list[Node] = []
     guards: list[int] = []
     for number, op in enumerate(ops):
@@ -272,7 +273,8 @@ def order_in(block: Block, memory: Memory) -> LaunchOrder:
         if op is parts[0]:
             # All of a launch waits for what any of it waits for.
             several = [memory.accesses(part) for part in parts if isinstance(part, SpecOp)]
-            touched = several[0] if len(several) == 1 else Accesses().join(*several)
+            launches[op] = several[0] if len(several) == 1 else Accesses().join(*several)
+        touched = launches[parts[0]]
         inner = tuple(order_in(region.block, memory) for region in op.regions)
         short = op.spec.short_name if op is parts[-1] else _PART
         name = op.kernel if isinstance(op, CallOp) else op.body if isinstance(op, FuseOp) else short
