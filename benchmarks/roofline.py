@@ -38,7 +38,10 @@ from tessera.api.jit import Jit
 from tessera.cuda import array as cuda_array
 from tessera.cuda import capture
 from tessera.diagnostics.error import TesseraError
+from tessera.runtime.devices.cuda.memory import POOL
 from tessera.runtime.timeline import record_timeline
+from tessera.types.device import gpu
+from tessera.types.policy import SILENT
 from tessera.types.rates import Rates, Work, bound, limits, work_in
 from tessera.types.settings import Settings, usable_cpus
 
@@ -47,9 +50,9 @@ MUCH = 1 << 20
 HALF = 0.5
 CALLS, BUDGET = 5, 0.15
 """Calls at least, of which the best counts, and seconds for more of them."""
-SHORT, LONG = 60e3, 50e6
-"""Nanoseconds below which a program on a GPU is replayed, as the host would be what is measured, and above which one
-measurement will do."""
+SHORT, LONG = 1e6, 50e6
+"""Nanoseconds below which a program on a GPU is replayed, as the host would be what is measured where processes beside
+it compile, and above which one measurement will do."""
 REPLAYED = 20
 MOST_FLOPS = {"cpu": 4e9, "cuda": 4e12}
 """Operations of a case at most: a tenth of a second."""
@@ -170,18 +173,23 @@ def rows_on_cpu(case: Case, rates: Rates) -> Iterator[Row]:
 
 def rows_on_gpu(case: Case, rates: Rates, lock: Path | None = None) -> Iterator[Row]:
     """The program of a case as one row: its groups' work together. Behind `lock` one process at a time is timed."""
-    program, arrays = case.program(), [cuda_array(array) for array in case.arrays()]
+    program, given = case.program().under(SILENT, gpu[0]), case.arrays()
+    # Compiled first, so that nothing of another process is at the device while one is timed, not even its copies.
+    program.prepare(*given)
 
     def run() -> None:
         program(*arrays)
 
-    run()
     with alone_at(lock):
+        arrays = [cuda_array(array) for array in given]
+        run()
         taken = gpu_rates.nanoseconds(run, rounds=1)
         if taken < LONG:
             taken = min(taken, gpu_rates.nanoseconds(run, CALLS))
         if taken < SHORT:
             taken = min(taken, _replayed(run))
+        arrays.clear()
+        POOL.trim()  # what others need too
     works = works_of(program, case.sizes)
     if not works:
         return
