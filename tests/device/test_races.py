@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,31 @@ def test_a_program_whose_streams_wait_is_clean_and_means_what_it_did() -> None:
     assert any(isinstance(entry, Wait) for entry in log)
     assert any(launch.reads and launch.writes for launch in launches)
     np.testing.assert_array_equal(np.asarray(both(x)), expected)
+
+
+def test_a_captured_training_step_is_clean() -> None:
+    """Its update is one launch for many tensors, which waits for the norm that clips all gradients."""
+    rng = np.random.default_rng(11)
+    sizes = [48, 96, 64, 80, 32, 16]
+    params = [ts.cuda.array(rng.standard_normal(pair).astype(np.float32)) for pair in pairwise(sizes)]
+    optimizer = ts.optim.chain(ts.optim.clip_by_global_norm(1.0), ts.optim.adamw(1e-3))
+
+    def loss(weights: Any, batch: Any) -> Any:
+        for weight in weights:
+            batch = ts.ops.tanh(batch @ weight)
+        return (batch * batch).mean()
+
+    step = ts.train.make_step(loss, optimizer, grad_norm=True, donate=False, overrides={"launch.streams": 4})
+    state = ts.train.State.init(params, optimizer)
+    x = ts.cuda.array(rng.standard_normal((128, sizes[0])).astype(np.float32))
+    expected, _ = step(state, x)
+    with ts.cuda.race_check() as log, ts.cuda.capture() as graph:
+        found, _ = step(state, x)
+    assert len({entry.stream for entry in log if isinstance(entry, Launch)}) > 1
+    for _ in range(20):
+        graph.replay()
+        for one, other in zip(found.params, expected.params, strict=True):
+            np.testing.assert_array_equal(np.asarray(one.cpu()), np.asarray(other.cpu()))
 
 
 def test_a_wait_left_out_before_a_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
