@@ -14,6 +14,7 @@ NAMES = {
     "rows": "kernels that memory bounds, against a copy of the same bytes and against torch",
     "ops": "ordinary ops at sizes that people use, against torch: reductions, order, movement, products",
     "widths": "rows of many widths, static and dynamic, against a copy of the same bytes",
+    "symbolic": "programs with symbolic dims against those compiled for the exact sizes: bits and times",
     "products": "matmuls against cuBLAS",
     "attention": "attention against cuDNN",
     "blocks": "a block of a transformer against torch, op by op",
