@@ -145,7 +145,7 @@ def work_of(program: ModuleOp, kernels: Sequence[KernelOp], targets: Sequence[Sp
     for call in program.walk():
         if not isinstance(call, CallOp):
             continue
-        if call.part != 0:
+        if call.part != 0 or (found and _is_for_other_rows(call)):
             if found and call.kernel not in found[-1]["kernels"]:
                 found[-1]["kernels"].append(call.kernel)
             continue
@@ -166,6 +166,18 @@ def work_of(program: ModuleOp, kernels: Sequence[KernelOp], targets: Sequence[Sp
             }
         )
     return found
+
+
+def _is_for_other_rows(call: CallOp) -> bool:
+    """Whether a call is in a branch for few rows, and does what the one for many before it would do."""
+    block = call.parent
+    around = block.parent_op() if block is not None else None
+    while isinstance(around, IfOp) and around.size is not None:
+        usual = [op for op in around.regions[0].walk() if isinstance(op, CallOp)]
+        if call not in usual and len(usual) == 1 and (usual[0].flops, usual[0].bytes) == (call.flops, call.bytes):
+            return True
+        around = around.parent_op()
+    return False
 
 
 def _bytes_written(kernel: KernelOp | None, call: CallOp) -> Dim:

@@ -78,6 +78,7 @@ PROPERTIES = {
     "nvptx-lower-kernels": f"{HERE}::test_kernels_of_random_bodies_have_code_for_a_gpu",
     "nvptx-add-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_dot_of_nothing_is_what_follows_it",
     "nvptx-prune-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_dot_of_nothing_is_what_follows_it",
+    "schedule-branch-on-rows": "tests/schedule/test_branch_on_rows.py::test_meaning_is_kept",
     "schedule-check-effects": CHECKED,
     "schedule-check-policy": CHECKED,
     "schedule-choose-tiles": "tests/determinism/test_bits.py::test_any_schedule_gives_the_same_bits",

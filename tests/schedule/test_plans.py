@@ -47,7 +47,7 @@ def total(module: ModuleOp, name: str) -> Dim:
 
 
 def test_every_group_is_one_kernel_and_one_call() -> None:
-    groups = fusions_in(run_schedule(simplify(spine()), steps=6))
+    groups = fusions_in(run_schedule(simplify(spine()), steps=7))
     module = run_schedule(simplify(spine()))
     kernels = [op for op in module.ops if op.name == "ttile.kernel"]
     assert [group.value("body") for group in groups] == [op.value("kernel") for op in ops_named(module, "tsched.call")]
@@ -66,7 +66,7 @@ def test_costs_add_up_to_those_of_the_graph() -> None:
         cost = spec_of(record).cost
         if cost is not None:
             expected = expected + cost(operands, results, record.attributes).flops
-    module = run_schedule(graph, steps=5)
+    module = run_schedule(graph, steps=6)
     # Numbers made from nothing are repeated in every group that reads them, and cost next to nothing.
     assert abs((total(module, "flops") - expected).evaluate(SIZES)) <= 4
     for fuse in fusions_in(module):

@@ -11,6 +11,7 @@ from tessera.ir.base.verify import Legality
 from tessera.ir.schedule.costs import read_charge
 from tessera.ir.schedule.emit.request import KernelLibrary
 from tessera.ir.schedule.passes.annotate_costs import AnnotateCosts
+from tessera.ir.schedule.passes.branch_on_rows import BranchOnRows
 from tessera.ir.schedule.passes.check_effects import CheckEffects
 from tessera.ir.schedule.passes.check_policy import CheckPolicy
 from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
@@ -63,6 +64,8 @@ def pipeline(
         Deduplicate(),
         # Of bodies that are known by name, and before tiles are chosen for them: a body of any shape is another one.
         MergeLaunches(),
+        # Once bodies are shared and merged, so that each is asked about once, and before its tiles are chosen.
+        BranchOnRows(machine, chooser),
         # After it, so that groups of one body get one answer.
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.

@@ -111,6 +111,7 @@ class FuseOp(SpecOp):
     in_place: tuple[int, ...]
     pipeline: Any
     launch: int
+    rows: int
 
 class GuardOp(SpecOp):
     left: Dim

@@ -30,9 +30,10 @@ class PruneFallbacks(Pass):
     be 0 leaves either no programs or no steps of the loops with dots, the fallback needs no dots at all, and is as
     small as the epilogue that follows them.
 
-    Before: `@k` on `wgmma` and `@k__plain`. After: `@k` alone where every call has static sizes of at least 1 (or where
-    copies are by threads, on `mma.sync`, which takes empty tensors too); else both, the loops with dots of `@k__plain`
-    taken out where they never run. Where no tensor cores took `@k`, its clone takes its place, as it was.
+    Before: `@k` on `wgmma` and `@k__plain`. After: `@k` alone where every call has static sizes of at least 1, where an
+    empty tensor leaves no program at all, or where copies are by threads (`mma.sync` takes empty tensors); else both,
+    the loops with dots of `@k__plain` taken out where they never run. Where no tensor cores took `@k`, its clone takes
+    its place, as it was.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -58,7 +59,11 @@ def _decide(module: ModuleOp, kernel: KernelOp, clone: KernelOp) -> None:
     elif units is MMA_SYNC or _is_never_empty(module, kernel.symbol):
         Rewriter.erase_op(clone)
     else:
-        drop_dots(clone, _described_arguments(kernel, stores=units.sends))
+        described = _described_arguments(kernel, stores=units.sends)
+        if _has_no_programs(kernel, described):
+            Rewriter.erase_op(clone)
+        else:
+            drop_dots(clone, described)
 
 
 def _is_never_empty(module: ModuleOp, symbol: str) -> bool:
@@ -73,6 +78,20 @@ def _described_arguments(kernel: KernelOp, *, stores: bool) -> set[int]:
     kinds = (LoadOp, StoreOp) if stores else (LoadOp,)
     copied = [op.buffer for op in kernel.walk() if isinstance(op, kinds) and op.space == SHARED]
     return {buffer.index for buffer in copied if isinstance(buffer, BlockArgument)}
+
+
+def _has_no_programs(kernel: KernelOp, described: Collection[int]) -> bool:
+    """Whether a kernel has no programs wherever a tensor with a TMA descriptor has no elements: nothing is launched."""
+    types = [kernel.regions[0].block.args[number].type for number in sorted(described)]
+    for dim in {dim for type_ in types if isinstance(type_, BufferAttr) for dim in type_.shape}:
+        if dim.value is not None and dim.value > 0:
+            continue
+        if len(dim.terms) != 1 or dim.terms[0][1] < 1 or any(atom.kind != "symbol" for atom in dim.terms[0][0]):
+            return False
+        for atom in dim.terms[0][0]:
+            if not any(extent.substitute({atom.name: Dim.constant(0)}).value == 0 for extent in kernel.grid):
+                return False
+    return True
 
 
 def drop_dots(kernel: KernelOp, described: Collection[int]) -> bool:

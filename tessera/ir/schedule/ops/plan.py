@@ -118,6 +118,7 @@ SPECS = (
             Attribute("in_place", "ints", (), "the operand that each result is written over; -1, or none, for its own"),
             Attribute("pipeline", "any", None, "how its loops prefetch: {double_buffer = true}, or {stages = 3}"),
             Attribute("launch", "int", -1, "groups of one body with one number, side by side, are one launch; or -1"),
+            Attribute("rows", "int", -1, "the rows that its tiles are chosen for; -1 where those are its own"),
         ),
         verify=_check_fuse,
     ),

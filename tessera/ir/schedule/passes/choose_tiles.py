@@ -19,8 +19,12 @@ from tessera.ir.schedule.costs import nanoseconds
 from tessera.ir.schedule.kinds import GroupKind, kernel_kinds
 from tessera.ir.schedule.plan import body_of, fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp
+from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
+
+TYPICAL_ROWS = 4096
+"""What a symbolic number of rows is taken to be: a GPU is worth it for many."""
 
 
 @frozen
@@ -45,7 +49,8 @@ class ChooseTiles(Pass):
             for knob, candidates in kind.knobs(self.machine):
                 key = f"{knob}@{fuse.body}"
                 if key not in answers:
-                    answers[key] = self.chooser.choose(key, candidates, self._context(kind, fuse, bodies))
+                    context = context_of(fuse, kind, bodies, self.machine)
+                    answers[key] = self.chooser.choose(key, candidates, context)
                 write_choice(fuse, knob, candidates, answers[key])
             if fuse.body in bodies:
                 if fuse.body not in recorded:
@@ -57,12 +62,15 @@ class ChooseTiles(Pass):
         if fuse.flops is not None and fuse.bytes is not None:
             fuse.time = nanoseconds(Cost(fuse.flops, fuse.bytes), self.machine)
 
-    def _context(self, kind: GroupKind, fuse: FuseOp, bodies: Mapping[str, SpecOp]) -> dict[str, Any]:
-        body = body_of(fuse, bodies) if fuse.body in bodies else None
-        return {
-            **(kind.context(tape_of(body.regions[0].block), policy_over(fuse)) if body is not None else {}),
-            "machine": self.machine,
-            "flops": fuse.flops,
-            "bytes": fuse.bytes,
-            "types": tuple(getattr(value.type, "data", None) for value in (*fuse.operands, *fuse.results)),
-        }
+
+def context_of(fuse: FuseOp, kind: GroupKind, bodies: Mapping[str, SpecOp], machine: Machine) -> dict[str, Any]:
+    """What a model may look at; a group that is for few rows has as many of them."""
+    body = body_of(fuse, bodies) if fuse.body in bodies else None
+    return {
+        **(kind.context(tape_of(body.regions[0].block), policy_over(fuse)) if body is not None else {}),
+        **({"m": Dim.constant(fuse.rows)} if fuse.rows >= 0 else {}),
+        "machine": machine,
+        "flops": fuse.flops,
+        "bytes": fuse.bytes,
+        "types": tuple(getattr(value.type, "data", None) for value in (*fuse.operands, *fuse.results)),
+    }
