@@ -157,16 +157,26 @@ def means(losses: Sequence[float], window: int = WINDOW) -> list[float]:
     return [statistics.fmean(losses[at : at + window]) for at in range(0, len(losses), window)]
 
 
-def judge_losses(ours: Sequence[float], theirs: Sequence[Sequence[float]]) -> Row:
-    """Whether each mean of ours lies between the least and the largest of the others; and how far outside."""
-    mine, others = means(ours), [means(one) for one in theirs]
+def judge_losses(ours: Sequence[float], twin: Sequence[float], theirs: Sequence[Sequence[float]]) -> Row:
+    """Whether each mean of ours lies between the least and the largest of the others; and how far outside.
+
+    `twin` is torch from the parameters of ours: where that is as far outside of the others, it is the parameters.
+    """
+    mine, same, others = means(ours), means(twin), [means(one) for one in theirs]
     low, high = ([bound(column) for column in zip(*others, strict=True)] for bound in (min, max))
-    outside = [max(a - one, one - b, 0.0) for one, a, b in zip(mine, low, high, strict=True)]
-    return {"ours": mine, "least": low, "largest": high, "outside": outside, "is_within": not any(outside)}
+
+    def outside(found: Sequence[float]) -> list[float]:
+        return [max(a - one, one - b, 0.0) for one, a, b in zip(found, low, high, strict=True)]
+
+    apart = max(abs(one - other) for one, other in zip(mine, same, strict=True))
+    return {
+        "ours": mine, "twin": same, "least": low, "largest": high, "outside": outside(mine),
+        "twin_outside": outside(same), "apart": apart, "is_within": not any(outside(mine)),
+    }  # fmt: skip
 
 
 def loss_rows(torch: Any, steps: int = STEPS) -> Iterator[Row]:
-    """200 steps of GPT-2-small on the same text by bytes, beside runs of torch from parameters of other seeds."""
+    """200 steps of GPT-2-small on the same text by bytes, beside torch from the same parameters, and from others."""
     model = replace(GPT2, config=replace(GPT2.config, vocabulary=256))
     tokens, step = text_tokens(), make_step()
     state, batches = make_state(model.config, draw_parameters(model.config)), windows(tokens, model, 0)
@@ -177,7 +187,7 @@ def loss_rows(torch: Any, steps: int = STEPS) -> Iterator[Row]:
     yield {"name": "losses of ours", "losses": ours}
     del state
     theirs = list[list[float]]()
-    for seed in range(1, SEEDS + 1):
+    for seed in range(SEEDS + 1):
         peer = TorchTrainer(
             torch, torch_model(torch, model.config, draw_parameters(model.config, seed)), compiled=False
         )
@@ -186,7 +196,7 @@ def loss_rows(torch: Any, steps: int = STEPS) -> Iterator[Row]:
             found.append(float(peer.step(*(torch.tensor(one, device="cuda") for one in next(batches)))))
         theirs.append(found)
         yield {"name": f"losses of torch, seed {seed}", "losses": found}
-    yield {"name": "losses over 200 steps", **judge_losses(ours, theirs)}
+    yield {"name": "losses over 200 steps", **judge_losses(ours, theirs[0], theirs[1:])}
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,14 @@ def test_the_gradient_that_is_timed_is_that_of_attention(causal: bool) -> None:
 
 def test_losses_are_judged_by_their_means() -> None:
     others = [[1.0] * 20 + [0.5] * 20, [2.0] * 20 + [0.7] * 20]
-    within = gpu_train.judge_losses([1.5] * 20 + [0.6] * 20, others)
+    twin = [1.5] * 20 + [0.9] * 20
+    within = gpu_train.judge_losses([1.5] * 20 + [0.6] * 20, twin, others)
     assert within["is_within"]
-    beyond = gpu_train.judge_losses([1.5] * 20 + [0.8] * 20, others)
+    beyond = gpu_train.judge_losses([1.5] * 20 + [0.8] * 20, twin, others)
     assert not beyond["is_within"]
     assert beyond["outside"] == pytest.approx([0.0, 0.1])
+    assert beyond["twin_outside"] == pytest.approx([0.0, 0.2])
+    assert beyond["apart"] == pytest.approx(0.1)
 
 
 def run(program: str, seconds: float) -> list[dict[str, Any]]:
