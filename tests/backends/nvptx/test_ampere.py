@@ -143,7 +143,9 @@ def test_one_kernel_takes_empty_operands_too() -> None:
         return ts.ops.matmul(x, ts.ops.transpose(w))
 
     arrays = [np.zeros((4, 8), ml_dtypes.bfloat16)] * 2
-    lowering = lower(dot.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_80",)))
+    one_block = {"contraction.block": (128, 128, 64)}
+    options = Options.of(backend="cuda", features=("sm_80",), overrides=one_block)
+    lowering = lower(dot.trace(*arrays).tape, options)
     whole, segments, join = lowering.targets
     assert {whole.name, segments.name} == {"ttarget.warp_kernel"}
     assert join.value("symbol").startswith("join_segments_")

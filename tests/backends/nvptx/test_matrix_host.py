@@ -38,11 +38,12 @@ def dot_of_known_sizes(x: Any, w: Any) -> Any:
 
 @cache
 def executable(m: int = 0, n: int = 0, k: int = 0) -> Any:
-    """The program of symbolic sizes; of known ones where they are given."""
+    """The program of symbolic sizes, of one block for all of them; of known ones where they are given."""
     is_known = m > 0
     arrays = [np.zeros((rows, k or 8), ml_dtypes.bfloat16) for rows in (m or 4, n or 4)]
     function = ts.jit(dot_of_known_sizes) if is_known else dot
-    return compile_tape(function.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    options = {} if is_known else {"overrides": {"contraction.block": (128, 256, 64)}}
+    return compile_tape(function.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",), **options))
 
 
 def numbers(address: int, count: int) -> list[int]:
