@@ -312,6 +312,18 @@ class NumericsError(TesseraError, FloatingPointError):
     code = "T0708"
 
 
+class TuningFileError(TesseraError, ValueError):
+    """A file of tuned plans is damaged, has another format, or holds what no plan can be."""
+
+    code = "T0801"
+
+
+class TuningRanksError(TesseraError, RuntimeError):
+    """Ranks of a mesh tune different programs, or rank 0 could not choose a plan."""
+
+    code = "T0802"
+
+
 def all_codes() -> dict[str, type[TesseraError]]:
     """Every code and its class, in order."""
     found = [value for value in globals().values() if isinstance(value, type) and issubclass(value, TesseraError)]

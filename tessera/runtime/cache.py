@@ -37,8 +37,8 @@ _FOLDER = re.compile(r"[0-9a-f]{2}")
 _ENTRY = re.compile(r"[0-9a-f]{8,}\.entry")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{8,}\.\d+\.[0-9a-f]{8}")
 _TAG = "CACHEDIR.TAG"
-_KNOWN = frozenset({_TAG, "locks"})
-"""What else is in the folder: the tag, and locks of ranks (`runtime/ranks/world.py`)."""
+_KNOWN = frozenset({_TAG, "locks", "tuning"})
+"""What else is in the folder: the tag, locks of ranks (`runtime/ranks/world.py`) and the tuning database."""
 _ANOTHER_FOLDER = "set TESSERA_CACHE_DIR to a folder of yours that nobody else can write"
 _TAG_TEXT = b"""Signature: 8a477f597d28d172789f06886806bc55
 # Compiled code of Tessera; whatever is here can be removed. See https://bford.info/cachedir/

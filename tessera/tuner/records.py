@@ -34,6 +34,14 @@ class Signature:
             self.op_kind, self.shape_sig, self.dtype, self.mesh_sig, self.arch, self.policy_hash, self.runtime
         )  # fmt: skip
 
+    def __str__(self) -> str:
+        return " ".join(part for part in self.parts if part)
+
+
+def runtime_hash(*parts: str) -> str:
+    """The `runtime` of a signature: a digest of versions, of the driver, the runtime and the compiler, say."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
 
 @frozen
 class Plan:
@@ -79,11 +87,29 @@ class Trial:
     """A hash of all results."""
     reason: str = ""
     """Why it was not measured, or not accepted."""
+    memory: int | None = None
+    """Bytes that it needs beside its tensors, where somebody knows."""
 
     @property
     def time(self) -> float | None:
         """The median of its runs, in nanoseconds."""
         return statistics.median(self.samples) if self.samples else None
+
+
+SOURCES = ("measured", "imported", "profile")
+"""Where a stored plan comes from, best first: measured here, imported from a file, shipped with the package."""
+
+
+@frozen
+class Entry:
+    """What the database keeps of a signature: its plan, which may be the safe one, and the trials that led to it."""
+
+    signature: Signature
+    plan: Plan
+    trials: tuple[Trial, ...] = ()
+    source: str = SOURCES[0]
+    stored: float = 0.0
+    """When, as Unix time."""
 
 
 class Compiled(Protocol):

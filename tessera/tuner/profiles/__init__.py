@@ -1,0 +1,54 @@
+"""Plans that are shipped with the package: files of the exchange format beside this one, one for each machine.
+
+They are written by `tessera.tuner.exchange` from measurements on such a machine, and by nothing else. Their plans serve
+until the first measurement on the user's own machine, whatever its driver is: a plan that does not fit there any more
+does not compile, and the safe plan takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tessera.tuner.entry_format import MOST_BYTES, entries_from_text
+from tessera.tuner.records import Entry, Signature
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_Key = tuple[str, ...]
+
+
+def profile_files(folder: str = _FOLDER) -> list[str]:
+    """The paths of all profiles, sorted by name."""
+    return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".json"))
+
+
+def read_profiles(folder: str = _FOLDER) -> dict[_Key, Entry]:
+    """The entries of all profiles by their keys without the driver; raises TuningFileError (T0801) for a bad file.
+
+    Where two files, or drivers, have an entry of one key, the later one stands: files in the order of their names.
+    """
+    found: dict[_Key, Entry] = {}
+    for path in profile_files(folder):
+        with open(path, "rb") as file:
+            entries = entries_from_text(file.read(MOST_BYTES + 1), os.path.basename(path))
+        for entry in entries:
+            kept = Signature(*entry.signature.parts[:-1])
+            found[kept.parts] = Entry(kept, entry.plan, entry.trials, "profile", entry.stored)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Mapping[_Key, Entry]:
+    return read_profiles()
+
+
+def shipped_entries() -> tuple[Entry, ...]:
+    """All entries of the package's profiles."""
+    return tuple(_shipped().values())
+
+
+def find_profile(signature: Signature) -> Entry | None:
+    """What is shipped for a signature, whatever its driver; under that signature, and without its trials."""
+    found = _shipped().get((*signature.parts[:-1], ""))
+    return None if found is None else Entry(signature, found.plan, (), "profile", found.stored)
