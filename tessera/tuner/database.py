@@ -210,9 +210,9 @@ class Database:
         best: Entry | None = None
         for source, text, stored, digest in sorted(rows, key=lambda row: _priority(row[0])):
             try:
-                _check_row(digest, (*signature.parts, source, text, repr(stored)), source, text)
+                _check_row(digest, (*signature.parts, source, text, repr(float(stored))), source, text)
                 best = best or Entry(signature, plan_from_json(parse_json(text)), (), source, float(stored))
-            except MismatchError as error:
+            except (TypeError, ValueError) as error:
                 _warn_of_row(self.path, f"the plan of `{signature}`", error)
         return best
 
@@ -488,7 +488,7 @@ def _warn(text: str) -> None:
 _warned_rows: set[str] = set()
 
 
-def _warn_of_row(path: str, what: str, error: MismatchError) -> None:
+def _warn_of_row(path: str, what: str, error: Exception) -> None:
     """Say once in a process that a file has rows that are not what was stored; each of them is a miss."""
     if path not in _warned_rows:
         _warned_rows.add(path)  # first: a warning may be an error

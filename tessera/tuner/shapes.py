@@ -43,6 +43,15 @@ def shape_signature(sizes: Sequence[int], symbolic: Collection[int] = ()) -> str
     return "x".join(parts)
 
 
+def shapes_signature(shapes: Sequence[Sequence[int | str]]) -> str:
+    """The `shape_sig` of several tensors: a symbolic size is the text of its bucket, or its name where none is known.
+
+    >>> shapes_signature([(4096, "~512"), (512, 8), ()])
+    '4096x~512,512x8,'
+    """
+    return ",".join("x".join(map(str, shape)) for shape in shapes)
+
+
 def sizes_of(shape_sig: str) -> tuple[int, ...]:
     """The integers in a `shape_sig`, in order; of a symbolic dim the end of its bucket.
 
