@@ -7,11 +7,13 @@ must be about the same programs: what another rank sees as another signature is 
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import TuningRanksError
+from tessera.runtime.ranks.world import Communicator, Exchange
 from tessera.tuner.entry_format import (
     PLAN_SCHEMA,
     SIGNATURE_SCHEMA,
@@ -63,6 +65,29 @@ def agree(
     theirs = [Signature(**one) for one in message["signatures"]]
     _check_signatures(list(signatures), theirs, rank)
     return [Plan.of(one) for one in message["plans"]]
+
+
+def broadcast_among(communicator: Communicator) -> Broadcast:
+    """A broadcast among all ranks of a world, over its communicator: the length first, then the bytes.
+
+    Raises RankError (T0712) where a rank does not come, leaves, or is at another collective.
+    """
+    everybody = range(communicator.size)
+
+    def gather(data: bytes, what: str) -> bytes:
+        """The bytes of rank 0, where all ranks have as many."""
+        source = (ctypes.c_char * max(1, len(data))).from_buffer_copy(data or b"\0")
+        target = (ctypes.c_char * max(1, len(data) * communicator.size))()
+        begins, ends = ctypes.addressof(source), ctypes.addressof(target)
+        exchange = Exchange("all_gather", everybody, begins, ends, len(data), f"{what} of plans of rank 0")
+        communicator.wait(communicator.start(exchange))
+        return target.raw[: len(data)]
+
+    def broadcast(data: bytes) -> bytes:
+        length = int.from_bytes(gather(len(data).to_bytes(8, "little"), "length"), "little")
+        return gather(data if communicator.rank == 0 else bytes(length), "bytes")
+
+    return broadcast
 
 
 def _decide(signatures: Sequence[Signature], decide: Callable[[], Sequence[Plan]], broadcast: Broadcast) -> list[Plan]:

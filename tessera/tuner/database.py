@@ -32,6 +32,8 @@ from tessera.tuner.entry_format import (
     parse_json,
     plan_from_json,
     plan_to_json,
+    signature_from_json,
+    signature_to_json,
     trial_from_json,
     trial_to_json,
 )
@@ -185,6 +187,12 @@ class Database:
             if self._open is not None and self._open[0] == os.getpid():
                 self._open[2].close()
             self._open = None
+
+    def __del__(self) -> None:
+        if memory := getattr(self, "_memory", None):
+            memory.close()
+        if getattr(self, "_open", None) is not None:
+            self.close()
 
     def _delete(self, condition: str, values: Sequence[object]) -> int:
         def delete(connection: sqlite3.Connection) -> int:
@@ -358,6 +366,7 @@ def _write_entry(connection: sqlite3.Connection, entry: Entry, plan: str, trials
 def _rows_of(entry: Entry) -> tuple[str, list[tuple[str, str]]]:
     """The texts of the plan and of each trial; raises TuningFileError (T0801) for what could not be read again."""
     try:
+        signature_from_json(signature_to_json(entry.signature))
         plan = json.dumps(plan_to_json(entry.plan), sort_keys=True, allow_nan=False)
         plan_from_json(parse_json(plan))
         texts = [json.dumps(trial_to_json(trial), sort_keys=True, allow_nan=False) for trial in entry.trials]

@@ -256,7 +256,7 @@ _PARTS = ("op_kind", "shape_sig", "dtype", "mesh_sig", "arch", "policy_hash", "r
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """An entry as it stands in a file."""
+    """An entry with all of its fields, as a file has it."""
     return {
         **signature_to_json(entry.signature),
         "source": entry.source,

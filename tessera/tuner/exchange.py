@@ -22,7 +22,7 @@ from tessera.types.frozen import frozen
 
 @frozen
 class Imported:
-    """What a file brought: how many entries, and how many of each arch."""
+    """What a file had in it: how many entries, and how many of each arch."""
 
     entries: int
     by_arch: dict[str, int]
@@ -48,7 +48,7 @@ def write_entries(path: str | os.PathLike[str], entries: Sequence[Entry]) -> Non
     longer than a file that is read.
     """
     ordered = sorted(entries, key=lambda entry: entry.signature.parts)
-    data = entries_to_text([_bounded(entry) for entry in ordered]).encode()
+    data = entries_to_text([_limit_trials(entry) for entry in ordered]).encode()
     if len(data) > MOST_BYTES:
         raise TuningFileError(
             f"{os.fspath(path)} would have {len(data)} bytes, and at most {MOST_BYTES} are read",
@@ -67,7 +67,7 @@ def write_entries(path: str | os.PathLike[str], entries: Sequence[Entry]) -> Non
         ) from error
 
 
-def _bounded(entry: Entry) -> Entry:
+def _limit_trials(entry: Entry) -> Entry:
     """The entry with its latest trials, as many as a file may have."""
     return Entry(entry.signature, entry.plan, entry.trials[-MOST_TRIALS:], entry.source, entry.stored)
 
@@ -93,7 +93,8 @@ def export_database(
 ) -> int:
     """Write what a database has to a file: of one arch, or of all; gives the number of entries.
 
-    Shipped profiles are not in it. Without `trials` the file has plans alone.
+    Shipped profiles are not in it. Without `trials` the file has plans alone. Raises TuningFileError (T0801) where the
+    file cannot be written.
     """
     entries = [entry for entry in database.entries() if arch is None or entry.signature.arch == arch]
     if not trials:
@@ -111,6 +112,7 @@ def import_database(database: Database, path: str | os.PathLike[str]) -> Importe
     Raises TuningFileError (T0801) where anything in it is wrong; then nothing is kept.
     """
     entries = read_entries(path)
+    # Who wrote the file says that it measured them; here they are what somebody else has measured.
     database.store_all(
         [Entry(entry.signature, entry.plan, entry.trials, "imported", entry.stored) for entry in entries]
     )

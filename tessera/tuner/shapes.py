@@ -70,7 +70,8 @@ def distance(one: str, other: str) -> float | None:
     """How far the sizes of two shapes are apart; None where they have other forms, as of another rank.
 
     It is the Euclidean distance of the logarithms: what a plan gains depends on ratios, as of a size to a tile, so
-    that 128 is as far from 256 as 4096 from 8192.
+    that 128 is as far from 256 as 4096 from 8192. A symbolic dim is at the end of its bucket, and as near to an exact
+    size as that end is.
 
     >>> distance("128x64", "256x64"), distance("4096x64", "8192x64"), distance("8x8", "8x8x8")
     (1.0, 1.0, None)

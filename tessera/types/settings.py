@@ -55,7 +55,7 @@ class Settings:
         | variable | meaning | default |
         |---|---|---|
         | `TESSERA_NUM_THREADS` | threads that run a kernel, the caller included | CPUs this process may use |
-        | `TESSERA_CACHE_DIR` | folder of compiled code, which holds nothing else | `~/.cache/tessera` |
+        | `TESSERA_CACHE_DIR` | folder of compiled code and tuned plans, which holds nothing else | `~/.cache/tessera` |
         | `TESSERA_CACHE_BYTES` | most bytes it may hold | `4G` |
         | `TESSERA_MEMORY_BYTES` | most bytes of freed tensors kept for reuse | `2G` |
         | `TESSERA_SPIN_MICROSECONDS` | how long an idle worker spins before it sleeps | 200 |

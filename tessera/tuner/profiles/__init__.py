@@ -39,16 +39,16 @@ def read_profiles(folder: str = _FOLDER) -> dict[_Key, Entry]:
 
 
 @lru_cache(maxsize=1)
-def _shipped() -> Mapping[_Key, Entry]:
+def _load_shipped() -> Mapping[_Key, Entry]:
     return read_profiles()
 
 
 def shipped_entries() -> tuple[Entry, ...]:
     """All entries of the package's profiles."""
-    return tuple(_shipped().values())
+    return tuple(_load_shipped().values())
 
 
 def find_profile(signature: Signature) -> Entry | None:
     """What is shipped for a signature, whatever its driver; under that signature, and without its trials."""
-    found = _shipped().get((*signature.parts[:-1], ""))
+    found = _load_shipped().get((*signature.parts[:-1], ""))
     return None if found is None else Entry(signature, found.plan, (), "profile", found.stored)
