@@ -330,6 +330,7 @@ class Database:
                 readable.backup(self._memory)
             self._memory.execute("PRAGMA foreign_keys = ON")
         except (sqlite3.Error, _DamagedError):
+            self._memory.close()
             self._memory = _new_memory()  # there is nothing to be read, as the warning says
         _warn(f"the tuning database {self.path} cannot be written ({reason}); plans are kept for this process alone")
 

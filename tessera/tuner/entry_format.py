@@ -20,7 +20,7 @@ FORMAT, VERSION = "tessera-tuning", 1
 MOST_BYTES = 64 << 20
 """Of a file: some hundred thousand trials."""
 MOST_ENTRIES, MOST_TRIALS, MOST_SAMPLES, MOST_CHOICES = 100_000, 4096, 100_000, 4096
-_LONGEST_TEXT, _LONGEST_REASON = 1024, 4096
+_LONGEST_TEXT, _LONGEST_REASON, _LONGEST_SHAPES = 1024, 4096, 1 << 16
 _DEEPEST_VALUE, _MOST_ITEMS = 3, 64
 _LARGEST = 2**53
 """Integers beyond it are not the same number in every language."""
@@ -77,7 +77,7 @@ _TRIAL = _object(
         "memory": {"type": ["integer", "null"], "minimum": 0, "maximum": _LARGEST},
     },
 )
-_SIGNATURE_NEEDED: Schema = {"op_kind": _text(shortest=1), "shape_sig": _text(), "dtype": _text()}
+_SIGNATURE_NEEDED: Schema = {"op_kind": _text(shortest=1), "shape_sig": _text(_LONGEST_SHAPES), "dtype": _text()}
 _SIGNATURE_OTHERS: Schema = {name: _text() for name in ("mesh_sig", "arch", "policy_hash", "runtime")}
 SIGNATURE_SCHEMA: Schema = _object(_SIGNATURE_NEEDED, _SIGNATURE_OTHERS)
 PLAN_SCHEMA, TRIAL_SCHEMA = _PLAN, _TRIAL

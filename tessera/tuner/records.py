@@ -35,7 +35,8 @@ class Signature:
         )  # fmt: skip
 
     def __str__(self) -> str:
-        return " ".join(part for part in self.parts if part)
+        """Its parts, in short: the shapes of a program's inputs may be many."""
+        return " ".join(part if len(part) <= 60 else f"{part[:57]}..." for part in self.parts if part)
 
 
 def runtime_hash(*parts: str) -> str:

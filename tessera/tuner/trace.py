@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from tessera.diagnostics.codes import TuningFileError
 from tessera.runtime.private_files import open_folder, write_file
@@ -77,13 +77,66 @@ class Trace:
 def pick(trace: Trace) -> Decision:
     """The fastest plan of a trace that may be used, and whether it is accepted; else the safe plan with the reason.
 
-    Of equally fast plans the one with the smaller digest: the order of trials does not matter.
+    Trials of one plan count together. Of equally fast plans it is the one with the smaller digest: the order of plans
+    does not matter.
     """
-    fit = [trial for trial in trace.trials if not why_unfit(trial, trace.safe_bits, trace.criteria)]
+    fit = [trial for trial in join_trials(trace.trials) if not why_unfit(trial, trace.safe_bits, trace.criteria)]
     if not fit:
         return Decision(Plan(), False, reason="no plan was measured that may be used")
     best = min(fit, key=lambda trial: (-median_ratio(trial), trial.plan.digest))
     return judge(best, trace.safe_bits, trace.criteria)
+
+
+def join_trials(trials: Iterable[Trial]) -> list[Trial]:
+    """One trial for each plan, of all its rounds; a failure in any of them is its failure."""
+    found: dict[str, Trial] = {}
+    for trial in trials:
+        known = found.get(trial.plan.digest)
+        if known is None:
+            found[trial.plan.digest] = trial
+            continue
+        reason = known.reason or trial.reason
+        if not reason and known.bits != trial.bits:
+            reason = f"its results differ from run to run: `{known.bits[:16]}` and `{trial.bits[:16]}`"
+        samples, baseline = known.samples + trial.samples, known.baseline + trial.baseline
+        found[trial.plan.digest] = replace(trial, samples=samples, baseline=baseline, reason=reason)
+    return list(found.values())
+
+
+class Measurer(Protocol):
+    """Whoever measures plans."""
+
+    def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> Mapping[Plan, str]:
+        """Compile plans, beginning none after so many seconds; gives the reasons of those that cannot be."""
+        ...
+
+    def measure(self, plan: Plan, rounds: int) -> Trial:
+        """Measure a plan; one that fails gives a trial with the reason."""
+        ...
+
+
+class Recorder:
+    """A measurer that keeps all that another one gave, in order: the trials of a trace.
+
+    What a search gives in the end has a trial for each plan, however often it was measured; to run that search again,
+    each measurement must be known by itself.
+    """
+
+    def __init__(self, measurer: Measurer) -> None:
+        self.trials: list[Trial] = []
+        self._measurer = measurer
+
+    def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> Mapping[Plan, str]:
+        """As the other does, keeping what failed."""
+        failed = self._measurer.prepare(plans, seconds)
+        self.trials += [Trial(plan, reason=reason) for plan, reason in failed.items()]
+        return failed
+
+    def measure(self, plan: Plan, rounds: int) -> Trial:
+        """As the other does, keeping the trial."""
+        trial = self._measurer.measure(plan, rounds)
+        self.trials.append(trial)
+        return trial
 
 
 class Replay:
@@ -93,25 +146,30 @@ class Replay:
         self.trace = trace
         self.asked: list[Plan] = []
         """Plans that were measured, in order."""
-        self._recorded: dict[str, Trial] = {}
+        self._recorded: dict[str, list[Trial]] = {}
+        self._reached: dict[str, tuple[int, int]] = {}
         for trial in trace.trials:
-            known = self._recorded.get(trial.plan.digest)
-            if known is None or len(trial.samples) > len(known.samples):
-                self._recorded[trial.plan.digest] = trial
+            self._recorded.setdefault(trial.plan.digest, []).append(trial)
 
-    def prepare(self, plans: Sequence[Plan]) -> dict[Plan, str]:
+    def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> dict[Plan, str]:
         """Nothing is compiled; gives the reasons of plans that had failed before they ran."""
-        found = {plan: self._find(plan) for plan in plans}
-        return {plan: trial.reason for plan, trial in found.items() if trial.reason and not trial.samples}
+        found = {plan: self._recorded.get(plan.digest, [])[:1] for plan in plans}
+        return {plan: one.reason for plan, [*first] in found.items() for one in first if one.reason and not one.samples}
 
     def measure(self, plan: Plan, rounds: int) -> Trial:
-        """The recorded trial of a plan, or its first rounds where fewer are asked for."""
-        self.asked.append(plan)
-        trial = self._find(plan)
-        return replace(trial, samples=trial.samples[:rounds], baseline=trial.baseline[:rounds])
+        """The next measurement that was recorded of a plan, or the next so many rounds of it; then the first again.
 
-    def _find(self, plan: Plan) -> Trial:
-        return self._recorded.get(plan.digest) or Trial(plan, reason="the trace has no trial of it")
+        A trace of joined trials, as a search gives them, serves as well: each trial is given part by part.
+        """
+        self.asked.append(plan)
+        trials = self._recorded.get(plan.digest)
+        if trials is None:
+            return Trial(plan, reason="the trace has no trial of it")
+        number, begin = self._reached.get(plan.digest, (0, 0))
+        trial, end = trials[number], begin + rounds
+        is_over = end >= len(trial.samples)
+        self._reached[plan.digest] = ((number + 1) % len(trials), 0) if is_over else (number, end)
+        return replace(trial, samples=trial.samples[begin:end], baseline=trial.baseline[begin:end])
 
     def close(self) -> None:
         """There is nothing to let go."""

@@ -132,6 +132,17 @@ def test_what_could_not_be_read_again_is_not_stored(database: Database, value: o
     assert database.entries() == []
 
 
+def test_a_program_may_have_many_inputs(database: Database) -> None:
+    many = signature(shape_sig=";".join(["1024x1024"] * 1000))
+    database.store(many, BLOCK)
+    found = database.lookup(many)
+    assert found is not None
+    assert found.plan == BLOCK
+    assert len(str(many)) < 200
+    with pytest.raises(TuningFileError, match="`shape_sig` must have 0 to 65536 characters, got 99999"):
+        database.store(signature(shape_sig="8" * 99_999), BLOCK)
+
+
 def test_a_database_without_a_path_lives_in_memory() -> None:
     database = Database(None, profiles=False)
     database.store(MATMUL, BLOCK)

@@ -12,7 +12,7 @@ import pytest
 from tessera.diagnostics.codes import TuningFileError
 from tessera.tuner.acceptance import Criteria
 from tessera.tuner.records import Plan, Trial
-from tessera.tuner.trace import Replay, Trace, pick, read_trace, write_trace
+from tessera.tuner.trace import Recorder, Replay, Trace, join_trials, pick, read_trace, write_trace
 from tests.tuner.samples import MATMUL, SAFE_BITS, noisy, timed
 
 
@@ -66,17 +66,45 @@ def test_a_replay_measures_what_was_measured() -> None:
     with Replay(trace) as replay:
         assert replay.prepare([tile(2), tile(4)]) == {tile(4): "too many registers"}
         assert replay.measure(tile(2), 20) == trace.trials[1]
-        few = replay.measure(tile(2), 3)
-        assert (few.samples, few.baseline) == (trace.trials[1].samples[:3], trace.trials[1].baseline[:3])
+        for begin, end in ((0, 3), (3, 20), (0, 3)):
+            part = replay.measure(tile(2), end - begin)
+            assert part.samples == trace.trials[1].samples[begin:end]
+            assert part.baseline == trace.trials[1].baseline[begin:end]
         assert replay.measure(tile(4), 20).reason == "too many registers"
         assert replay.measure(tile(9), 20).reason == "the trace has no trial of it"
-        assert replay.asked == [tile(2), tile(2), tile(4), tile(9)]
+        assert replay.asked == [tile(2)] * 4 + [tile(4), tile(9)]
 
 
-def test_of_two_trials_of_a_plan_the_longer_is_replayed() -> None:
-    short, long = timed([1.1] * 3, tile(1)), timed([1.2] * 20, tile(1))
-    for trials in ([short, long], [long, short]):
-        assert Replay(Trace.of(MATMUL, trials, SAFE_BITS)).measure(tile(1), 20) == long
+def test_measurements_of_one_plan_are_replayed_in_order_and_count_together() -> None:
+    first, second = timed([1.1] * 3, tile(1)), timed([1.2] * 12, tile(1))
+    trace = Trace.of(MATMUL, [first, timed([1.3] * 4, tile(2)), second], SAFE_BITS)
+    replay = Replay(trace)
+    assert [replay.measure(tile(1), 12) for _ in range(3)] == [first, second, first]
+    (joined, short) = join_trials(trace.trials)
+    assert joined.samples == first.samples + second.samples
+    assert short.plan == tile(2)
+    decision = pick(trace)
+    assert (decision.plan, decision.accepted) == (tile(1), True), "4 rounds of the other are too few"
+    assert decision.gain == pytest.approx(0.2)
+
+
+def test_a_failure_in_any_measurement_is_the_failure_of_a_plan() -> None:
+    good = timed([1.5] * 10, tile(1))
+    for other, reason in (
+        (Trial(tile(1), reason="it hung"), "it hung"),
+        (timed([1.5] * 10, tile(1), bits="0ther"), "its results differ from run to run: `5afe` and `0ther`"),
+    ):
+        for trials in ([good, other], [good, other, good]):
+            assert join_trials(trials)[0].reason == reason
+            assert not pick(Trace.of(MATMUL, trials, SAFE_BITS)).accepted
+
+
+def test_a_recorder_keeps_all_that_a_measurer_gives() -> None:
+    trace = recorded()
+    recorder = Recorder(Replay(trace))
+    assert recorder.prepare([tile(2), tile(4)]) == {tile(4): "too many registers"}
+    assert recorder.measure(tile(2), 20) == trace.trials[1]
+    assert recorder.trials == [Trial(tile(4), reason="too many registers"), trace.trials[1]]
 
 
 @pytest.mark.parametrize(
