@@ -83,8 +83,9 @@ def why_unfit(trial: Trial, safe_bits: str, criteria: Criteria) -> str:
     if not trial.bits or trial.bits != safe_bits:
         shown = f"`{trial.bits[:16]}`" if trial.bits else "unknown"
         return f"its results are not those of the safe plan, bit for bit: their hash is {shown}, not `{safe_bits[:16]}`"
-    if criteria.memory_cap is not None and trial.memory is not None and trial.memory > criteria.memory_cap:
-        return f"it needs {trial.memory} bytes of memory, and {criteria.memory_cap} are allowed"
+    if criteria.memory_cap is not None and (trial.memory is None or trial.memory > criteria.memory_cap):
+        needed = "an unknown number of" if trial.memory is None else trial.memory
+        return f"it needs {needed} bytes of memory, and {criteria.memory_cap} are allowed"
     if len(trial.samples) != len(trial.baseline):
         return (
             f"it ran {len(trial.samples)} times and the safe plan {len(trial.baseline)} times: not in the same rounds"

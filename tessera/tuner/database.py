@@ -155,7 +155,7 @@ class Database:
             return [entry for entry in found if entry is not None]
 
         stored = self._run(read)
-        shipped = shipped_entries() if self._profiles else ()
+        shipped = shipped_entries(signature.arch) if self._profiles else ()
         return nearest(signature, [*stored, *shipped], count)
 
     def remove(self, signature: Signature) -> bool:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
+from tessera.diagnostics.codes import TuningFileError
 from tessera.diagnostics.error import InternalError, TesseraError, find_nearest
 from tessera.tuner.database import Database
 from tessera.tuner.records import Plan, Signature
@@ -20,7 +21,7 @@ T = TypeVar("T")
 Candidates = Mapping[str, Collection[Any]]
 """What each knob of a program may be, by its name, with `@` and a location or without."""
 LOGGER = logging.getLogger("tessera.tuner")
-_logged: set[tuple[Signature, str]] = set()
+_logged: set[tuple[object, str]] = set()
 _lock = threading.Lock()
 
 
@@ -74,9 +75,14 @@ class SafePlans:
     def plan_for(self, signature: Signature, candidates: Candidates | None = None) -> Plan:
         """The stored plan of a signature where it can be used, else the safe plan, which has no choices.
 
-        With `candidates` the plan is checked before anything is compiled.
+        With `candidates` the plan is checked before anything is compiled. A database that cannot be read is logged once
+        as well.
         """
-        entry = self.database.lookup(signature)
+        try:
+            entry = self.database.lookup(signature)
+        except TuningFileError as error:
+            self._log_once(("database", self.database.path), f"no stored plan is used: {error.message}")
+            return Plan()
         if entry is None or (signature, entry.plan.digest) in self._poisoned:
             return Plan()
         reason = "" if candidates is None else why_poisoned(entry.plan, candidates)
@@ -104,17 +110,15 @@ class SafePlans:
     def reject(self, signature: Signature, plan: Plan, reason: str) -> None:
         """Use the safe plan in place of this one for as long as the process lives, and log why, once."""
         self._poisoned[(signature, plan.digest)] = reason
+        text = f"the stored plan of `{signature}` is not used ({plan}): {reason}"
+        self._log_once((signature, plan.digest), f"{text}; the safe plan is; tuning it again replaces the stored one")
+
+    def _log_once(self, key: tuple[object, str], text: str) -> None:
         with _lock:
-            key = (signature, plan.digest)
             if key in _logged:
                 return
             _logged.add(key)
-        LOGGER.warning(
-            "the stored plan of `%s` is not used (%s): %s; the safe plan is; tuning it again replaces the stored one",
-            signature,
-            plan,
-            reason,
-        )
+        LOGGER.warning("%s", text)
 
     def why_rejected(self, signature: Signature, plan: Plan) -> str:
         """Why a plan is not used in this process; nothing where nobody found it to be poisoned."""

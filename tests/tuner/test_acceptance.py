@@ -86,6 +86,8 @@ def test_a_plan_over_the_memory_cap_is_rejected_with_both_numbers() -> None:
     decision = judge(trial, SAFE_BITS, Criteria(memory_cap=2047))
     assert decision.reason == "it needs 2048 bytes of memory, and 2047 are allowed"
     assert judge(trial, SAFE_BITS, Criteria(memory_cap=2048)).accepted
+    unknown = judge(timed([2.0] * 20), SAFE_BITS, Criteria(memory_cap=2048))
+    assert unknown.reason == "it needs an unknown number of bytes of memory, and 2048 are allowed"
 
 
 def test_what_was_not_measured_fairly_is_rejected() -> None:

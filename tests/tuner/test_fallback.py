@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,6 +92,20 @@ def test_a_plan_that_does_not_compile_gives_the_safe_one(
     found = database.lookup(MATMUL)
     assert found is not None
     assert found.plan == BLOCK, "another version may have a use for it"
+
+
+def test_a_database_that_cannot_be_read_stops_no_program(
+    database: Database, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "notes.sqlite3") as connection:
+        connection.execute("CREATE TABLE notes (text)")
+    connection.close()
+    plans = SafePlans(Database(tmp_path / "notes.sqlite3", profiles=False))
+    for _ in range(2):
+        assert plans.compile(MATMUL, str) == ("the safe plan", Plan())
+    assert len(caplog.messages) == 1
+    assert "no stored plan is used" in caplog.messages[0]
+    assert "is a database of another program" in caplog.messages[0]
 
 
 def test_what_fails_with_the_safe_plan_too_is_the_users_error(database: Database) -> None:

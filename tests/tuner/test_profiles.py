@@ -57,6 +57,21 @@ def test_a_profile_is_found_with_any_driver_and_after_own_measurements(shipped: 
     assert Database(None, profiles=False).lookup(MATMUL) is None
 
 
+def test_a_profile_of_a_family_serves_its_machines(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = Entry(signature(arch="cpu", shape_sig="8x8x8"), BLOCK, (timed([1.2] * 10),))
+    other = Plan.of({"map.tile": 1})
+    own = Entry(signature(arch="cpu-own", shape_sig="8x8x8"), other, (timed([1.2] * 10),))
+    write_entries(shipped / "cpu.json", [family, own])
+    found = read_profiles(str(shipped))
+    monkeypatch.setattr(profiles, "_load_shipped", lambda: found)
+    database = Database(None)
+    for arch, plan in (("cpu", BLOCK), ("cpu-1a2b", BLOCK), ("cpu-own", other), ("cp", None), ("", None)):
+        entry = database.lookup(signature(arch=arch, shape_sig="8x8x8"))
+        assert (entry and entry.plan) == plan, arch
+    near = database.neighbours(signature(arch="cpu-1a2b", shape_sig="8x8x16"))
+    assert [(entry.plan, entry.signature.arch) for entry in near] == [(BLOCK, "cpu-1a2b")]
+
+
 def test_a_search_begins_with_neighbours_of_a_profile(shipped: Path) -> None:
     found = Database(None).neighbours(signature(shape_sig="64x64x128"))
     assert [(entry.plan, entry.source) for entry in found] == [(BLOCK, "profile")]

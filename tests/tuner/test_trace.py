@@ -28,7 +28,7 @@ def recorded() -> Trace:
         Trial(tile(4), reason="too many registers", predicted=900.0),
         timed(noisy(0.12, 0.01, seed=5), tile(5)),
     ]
-    return Trace.of(MATMUL, trials, SAFE_BITS, Criteria(threshold=0.1, memory_cap=1 << 30))
+    return Trace.of(MATMUL, trials, SAFE_BITS, Criteria(threshold=0.1))
 
 
 def test_a_trace_of_a_file_gives_the_same_winner(tmp_path: Path) -> None:

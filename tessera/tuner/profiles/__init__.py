@@ -2,13 +2,15 @@
 
 They are written by `tessera.tuner.exchange` from measurements on such a machine, and by nothing else. Their plans serve
 until the first measurement on the user's own machine, whatever its driver is: a plan that does not fit there any more
-does not compile, and the safe plan takes its place.
+does not compile, and the safe plan takes its place. An arch may be a family, which is what stands before the first `-`
+of a machine's own: a profile of `cpu` serves `cpu-1a2b` where nothing is shipped for that one.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from tessera.tuner.entry_format import MOST_BYTES, entries_from_text
@@ -43,12 +45,21 @@ def _load_shipped() -> Mapping[_Key, Entry]:
     return read_profiles()
 
 
-def shipped_entries() -> tuple[Entry, ...]:
-    """All entries of the package's profiles."""
-    return tuple(_load_shipped().values())
+def shipped_entries(arch: str) -> list[Entry]:
+    """The entries of the package's profiles for a machine, or else its family, under the arch of the machine."""
+    found = [entry for entry in _load_shipped().values() if entry.signature.arch in _families(arch)]
+    return [replace(entry, signature=replace(entry.signature, arch=arch)) for entry in found]
 
 
 def find_profile(signature: Signature) -> Entry | None:
     """What is shipped for a signature, whatever its driver; under that signature, and without its trials."""
-    found = _load_shipped().get((*signature.parts[:-1], ""))
-    return None if found is None else Entry(signature, found.plan, (), "profile", found.stored)
+    for arch in _families(signature.arch):
+        found = _load_shipped().get(replace(signature, arch=arch, runtime="").parts)
+        if found is not None:
+            return Entry(signature, found.plan, (), "profile", found.stored)
+    return None
+
+
+def _families(arch: str) -> list[str]:
+    """A machine's arch and its family, best first; none of both is empty."""
+    return [name for name in dict.fromkeys((arch, arch.partition("-")[0])) if name]
