@@ -129,8 +129,10 @@ def gpu_name(machine: Machine) -> Machine | str:
 
 SHARED_BYTES = 227 << 10
 """Shared memory that one CTA may have on the largest machine; the one at hand may have less."""
-HALF_SHARED = 113 << 10
-"""The same of two CTAs on a multiprocessor: 228 KB, less one for each."""
+MULTIPROCESSOR_SHARED, RESERVED_SHARED = 228 << 10, 1 << 10
+"""Shared memory of such a multiprocessor, and what each CTA there takes for the machine itself."""
+HALF_SHARED = MULTIPROCESSOR_SHARED // 2 - RESERVED_SHARED
+"""The same of two CTAs on a multiprocessor."""
 REGISTERS = 65536
 """Registers of a multiprocessor, all of which one CTA may have."""
 WARPGROUP = 128

@@ -33,6 +33,8 @@ NARROW_KEYS = 128
 """The same for WGMMA."""
 WARP_KEYS = 64
 """The same for `mma.sync`, whose machines have less shared memory, and for wide heads."""
+LINE = 16
+"""Keys of the narrowest block for WGMMA, and elements of K of an instruction."""
 NARROW_HEAD, WIDE_HEAD = 128, 256
 """Head sizes up to which shared memory holds such blocks of keys, and up to which registers hold the accumulators."""
 SMALL_HEAD = 64
@@ -415,19 +417,26 @@ class Attention:
 
     def _weigh(self, scores: SSAValue, top: SSAValue, total: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue]:
         """The weights of a block, what sums so far are rescaled by, and the new maximum and sum."""
-        b, rows = self.b, self.rows.tile
+        b = self.b
         new = b.elementwise("max", top, self._top_of(scores))
-        # Rows that have seen no key subtract 0: -inf - -inf would be NaN.
-        nothing = b.elementwise("eq", new, b.full(_LOW, (rows,), self.dtype))
-        shift = b.select(nothing, b.full(0.0, (rows,), self.dtype), new)
-        weights, kept = self._exp2(scores, top, shift)
+        weights, kept = self._exp2(scores, top, self._shift(new))
         total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(weights, "sum", 1))
         return weights, kept, new, total
 
+    def _shift(self, top: SSAValue) -> SSAValue:
+        """What is subtracted from scores: 0 in rows that have seen no key, as -inf - -inf would be NaN."""
+        b, rows = self.b, self.rows.tile
+        nothing = b.elementwise("eq", top, b.full(_LOW, (rows,), self.dtype))
+        return b.select(nothing, b.full(0.0, (rows,), self.dtype), top)
+
     def _add_values(self, weights: SSAValue, kept: SSAValue, j: SSAValue, acc: SSAValue) -> SSAValue:
         """The accumulator, rescaled, and the weighted values of a block."""
+        acc = self.b.elementwise("mul", acc, self._across(kept, self.columns.tile))
+        return self._multiply(weights, j, acc)
+
+    def _multiply(self, weights: SSAValue, j: SSAValue, acc: SSAValue) -> SSAValue:
+        """The accumulator and the weighted values of a block."""
         b = self.b
-        acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
         at = self.call.at(2, [*self._key_at, self.columns.at])
         v = b.load(self.call.input(b, 2), at, self._make_keys_region(self.columns, _j=j))
         return b.dot(self._left(weights), b.cast(v, self.dtype), acc)
@@ -502,7 +511,10 @@ class NarrowAttention(Attention):
 
     @property
     def width(self) -> int:
-        return NARROW_KEYS if "wgmma" in self.call.features and self._head_size <= NARROW_HEAD else WARP_KEYS
+        has_wgmma, count = "wgmma" in self.call.features, self.call.operands[1].shape[2].value
+        most = NARROW_KEYS if has_wgmma and self._head_size <= NARROW_HEAD else WARP_KEYS
+        # Keys that a whole block has more are masked, and add 0 to what is there: bits are the same without them.
+        return min(most, -(-count // LINE) * LINE) if has_wgmma and count else most
 
     @property
     def _head_size(self) -> int:
@@ -528,8 +540,8 @@ class NarrowAttention(Attention):
         if queries is None or keys is None or heads is None:
             return float(size)
         tiles, machines = -(-queries // size), max(1, self.call.machine.blocks) * beside
-        waves = -(-heads * tiles // machines)
-        return waves * beside * size / 64 * (block * -(-keys // self.width) + start)
+        waves, blocks = -(-heads * tiles // machines), -(-keys // self.width) * self.width / NARROW_KEYS
+        return waves * beside * size / 64 * (block * blocks + start)
 
     def _queries(self, d: SSAValue) -> SSAValue:
         return self._load_queries(d)
@@ -566,6 +578,18 @@ class NarrowAttention(Attention):
     @property
     def _is_masked(self) -> bool:
         return bool(self._masks)
+
+    def _attend(self, first: SSAValue | None, low: SSAValue, high: SSAValue) -> list[SSAValue]:
+        """Keys of one block are all there are: nothing was summed before that would be rescaled."""
+        count = self.keys.size.value
+        if count is None or not 0 < count <= self.width or self.is_cached:
+            return super()._attend(first, low, high)
+        b = self.b
+        none = b.full(0.0, (self.rows.tile, self.columns.tile), self.dtype)
+        scores = self._mask(self._scores(first, low), low)
+        top = self._top_of(scores)
+        weights, _ = self._exp2(scores, top, self._shift(top))
+        return [self._multiply(weights, low, none), top, b.reduce(weights, "sum", 1)]
 
     def _mask(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         if self._is_masked:

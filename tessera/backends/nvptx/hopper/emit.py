@@ -34,7 +34,7 @@ from tessera.backends.nvptx.mma import assembly as asm
 from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.ops.wgmma_kernel import skipping
-from tessera.backends.nvptx.tensor_cores import WARPGROUP
+from tessera.backends.nvptx.tensor_cores import REGISTERS, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special
 from tessera.backends.nvptx.types import shaped_type, spec_ops, yielded_values
 from tessera.backends.nvptx.values import memory_type
@@ -71,8 +71,10 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
     """The LLVM module of a `ttarget.matrix_kernel`, as `emit_kernel` gives it."""
     cluster, tokens = 2 if kernel.value("multicast") else 1, len(mailboxes(kernel))
     producers = int(has_producer(kernel))
-    # Registers of one consumer and its producer are said where they are half of what there is.
-    blocks = 2 if kernel.value("consumers") == 1 and kernel.value("registers") else 1
+    # Registers of both roles are said so that as many CTAs as are on a multiprocessor take all of them.
+    producer, consumer = kernel.value("registers") or (0, 0)
+    each = WARPGROUP * (producer + kernel.value("consumers") * consumer)
+    blocks = max(1, REGISTERS // each) if each else 1
     launch = {"blocks": blocks, "cluster": cluster, "tokens": tokens}
     code = emit_kernel(MatrixEmitter, kernel, machine, bounded, producers=producers, **launch)
     return replace(code, resident=blocks * machine.blocks, counts=tokens > 0)

@@ -427,7 +427,7 @@ class TileOps:
         is_piece = layout.columns < span and window.known - inner + span <= total
         spans = 1 if is_piece else layout.columns // span
         own = op32(f, "mul", setting.group, 2 * staging.bytes)
-        barrier = op32(f, "add", setting.group, 1)
+        barrier = self._own_barrier
         pieces = [(block, part) for block in range(layout.blocks) for part in range(spans)]
         before, is_odd = layout.blocks * (window.known // span), layout.blocks * (total // span) % 2
         # Two pieces have a staging buffer each and go together; of more, the third takes that of the first.
@@ -454,6 +454,11 @@ class TileOps:
                 asm.copy_out(f, map, address, self._corner(op, layout, block, at_column), self.is_first)
         return layout.columns if is_piece else spans * span
 
+    @property
+    def _own_barrier(self) -> Value:
+        """The barrier of this consumer."""
+        return number(1) if self.consumers == 1 else op32(self.f, "add", self.setting.group, 1)
+
     def _by_threads(self, op: SpecOp) -> int:
         """Store all whole sixteens of columns by warps, each its own rows; how many columns those have."""
         f, setting = self.f, self.setting
@@ -469,7 +474,7 @@ class TileOps:
         if _has_others(op):
             # Another result may be leaving from the same buffers, by TMA.
             asm.copies_read(f, 0, self.is_first)
-            asm.named_barrier(f, op32(f, "add", setting.group, 1), WARPGROUP)
+            asm.named_barrier(f, self._own_barrier, WARPGROUP)
         else:
             asm.effect(f, _SYNCHRONIZE)
         pieces = [(block, column) for block in range(layout.blocks) for column in range(0, total, span)]

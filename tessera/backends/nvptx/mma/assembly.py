@@ -86,8 +86,13 @@ def is_elected(f: FunctionText) -> Value:
 
 
 def named_barrier(f: FunctionText, name: Value, threads: int) -> None:
-    """So many threads wait for each other at one of the sixteen barriers of the CTA."""
-    effect(f, f"bar.sync $0, {threads};", "r", [name])
+    """So many threads wait for each other at one of the sixteen barriers of the CTA.
+
+    One that is known is said as a number: a CTA whose barriers are computed has all sixteen, and there are no more
+    than two of those on a multiprocessor.
+    """
+    known = name.text.isdigit()
+    effect(f, f"bar.sync {name.text if known else '$0'}, {threads};", "" if known else "r", [] if known else [name])
 
 
 def set_registers(f: FunctionText, count: int, grows: bool) -> None:

@@ -22,8 +22,11 @@ from tessera.backends.nvptx.mma.rings import (
     written_stages,
 )
 from tessera.backends.nvptx.tensor_cores import (
+    ALIGNMENT,
     HALF_SHARED,
     MMA_SYNC,
+    MULTIPROCESSOR_SHARED,
+    RESERVED_SHARED,
     TCGEN05,
     TENSOR_CORES,
     WARPGROUP,
@@ -100,39 +103,60 @@ def stages_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCo
     if units is MMA_SYNC:
         found = stages_by_threads(rings, staging, machine, plan.consumers, asked)
     else:
-        half = _stages_of_half(plan, rings, staging) if units is WGMMA and not asked else None
-        found = half or stages_by_engine(rings, staging, asked, least=1 if units is WGMMA else 2)
+        beside = _stages_beside(plan, rings, staging) if units is WGMMA and not asked else None
+        least = 1 if units is WGMMA else 2
+        found = beside[1] if beside is not None else stages_by_engine(rings, staging, asked, least=least)
     check_written(rings, found, machine.shared)
     return found
 
 
-def shares_multiprocessor(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> bool:
-    """Whether two CTAs of a kernel with these stages are on a multiprocessor."""
+def resident_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> int:
+    """How many CTAs of a kernel with these stages are on a multiprocessor."""
     staging = staging_bytes(WGMMA, plan.consumers, shared_stores(kernel, WGMMA))
-    return _stages_of_half(plan, rings, staging) == [ring.written for ring in rings]
+    found = _stages_beside(plan, rings, staging)
+    return found[0] if found is not None and found[1] == [ring.written for ring in rings] else 1
 
 
 _HALF_ACCUMULATORS = 160
 """Registers of accumulators that a thread of one of two CTAs has beside all else: with 192 ptxas spills."""
+_MORE = {4: 64, 3: 96}
+"""Columns of the widest dot of so many CTAs, where one is done before the next begins: ptxas wants the registers of an
+instruction, one for two columns and 30 beside, among those that threads begin with."""
 
 
 def _accumulators(plan: Plan) -> int:
     """Registers that a thread holds the results of all dots in: a warpgroup has 64 rows of each."""
-    columns = [shaped_type(op.results[0]).shape[1].value or 0 for op in plan.dots]
-    return sum(columns) * WGMMA_ROWS // WARPGROUP
+    return sum(_columns_of(plan)) * WGMMA_ROWS // WARPGROUP
 
 
-def _stages_of_half(plan: Plan, rings: Sequence[Ring], staging: int) -> list[int] | None:
-    """Stages of which two CTAs fit where those do better than one; None where they do not.
+def _columns_of(plan: Plan) -> list[int]:
+    """Columns of the results of all dots."""
+    return [shaped_type(op.results[0]).shape[1].value or 0 for op in plan.dots]
+
+
+def _stages_beside(plan: Plan, rings: Sequence[Ring], staging: int) -> tuple[int, list[int]] | None:
+    """How many CTAs do better than one on a multiprocessor, and stages of which so many fit; None where none do.
 
     One warpgroup that multiplies what it computes from another dot waits for itself: 64 rows of an attention, or of
-    its gradient.
+    its gradient. A program without a loop waits most of its time, so that more of them are beside each other, as long
+    as what the next one reads has a stage.
     """
     computes = any(dot.inputs for dot in plan.dots.values())
     if plan.consumers != 1 or len(plan.dots) < 2 or computes or _accumulators(plan) > _HALF_ACCUMULATORS:
         return None
+    widest = max(_columns_of(plan))
+    for count, most in {} if any(ring.is_in_loop for ring in rings) else _MORE.items():
+        found = _stages_in(rings, staging, MULTIPROCESSOR_SHARED // count - RESERVED_SHARED)
+        if widest <= most and found is not None and min(found) > 1:
+            return count, found
+    half = _stages_in(rings, staging, HALF_SHARED)
+    return (2, half) if half is not None else None
+
+
+def _stages_in(rings: Sequence[Ring], staging: int, shared: int) -> list[int] | None:
+    """Stages in so much shared memory, None where they do not fit."""
     try:
-        return stages_by_engine(rings, staging, shared=HALF_SHARED)
+        return stages_by_engine(rings, staging, shared=shared // ALIGNMENT * ALIGNMENT)
     except UnfitError:
         return None
 

@@ -16,7 +16,7 @@ from typing import Any
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx.mma.plan import CopiedOperand, Plan
-from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, UnfitError
+from tessera.backends.nvptx.tensor_cores import ALIGNMENT, RESERVED_SHARED, SHARED_BYTES, UnfitError
 from tessera.backends.nvptx.types import shaped_type
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.choices import MAX_STAGES
@@ -150,8 +150,6 @@ _BARRIERS = 1024
 """Bytes kept for barriers: two of eight bytes for each stage."""
 _MOST_BY_THREADS = 4
 """More stages than this wait for nothing that a second CTA would not hide."""
-_RESERVED = 1 << 10
-"""Shared bytes that each CTA takes for the machine itself."""
 
 
 def asked_stages(kernel: SpecOp) -> int | None:
@@ -222,8 +220,8 @@ def stages_by_threads(
     still = staging + sum(ring.bytes for ring in rings if not ring.is_in_loop)
     each = sum(ring.bytes for ring in looped)
     free = machine.shared
-    if asked is None and consumers == 1 and still + 2 * each <= (free - _RESERVED) // 2:
-        free = (free - _RESERVED) // 2
+    if asked is None and consumers == 1 and still + 2 * each <= (free - RESERVED_SHARED) // 2:
+        free = (free - RESERVED_SHARED) // 2
     most = _MOST_BY_THREADS if asked is None else min(MAX_STAGES, max(2, asked))
     stages = min(most, (free - still) // each if each else 1)
     if still > free or (looped and stages < 2):

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.mma.boxes import stores_in
-from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refuse_choices, shares_multiprocessor
+from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refuse_choices, resident_of
 from tessera.backends.nvptx.mma.lower_uniform import uniform_problem
 from tessera.backends.nvptx.mma.plan import Plan, plan_of, read_plan
 from tessera.backends.nvptx.mma.rings import rings_of
@@ -67,8 +67,8 @@ def _columns_of(value: SSAValue) -> int:
 
 _REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
-_HALF = (40, 216)
-"""The same of one consumer, of two CTAs on a multiprocessor."""
+_BESIDE = {2: (40, 216), 3: (24, 136), 4: (24, 104)}
+"""The same of one consumer, by the number of CTAs on a multiprocessor."""
 _TURNING = (24, 240)
 """The same where two dots share one loop: accumulators of both are live."""
 
@@ -119,8 +119,8 @@ def specialize_warps(kernel: KernelOp, units: TensorCores, roles: str = ROLES[0]
     if units is WGMMA and roles == PRODUCER:
         plan = read_plan(kernel)
         is_in_loop = groups == 2 and len(dots_in(kernel)) > 1
-        is_half = groups == 1 and shares_multiprocessor(kernel, plan, rings_of(plan))
-        kernel.set_value("registers", _HALF if is_half else _TURNING if is_in_loop else _REGISTERS[groups])
+        beside = resident_of(kernel, plan, rings_of(plan)) if groups == 1 else 1
+        kernel.set_value("registers", _BESIDE.get(beside, _TURNING if is_in_loop else _REGISTERS[groups]))
 
 
 def _share_columns(kernel: KernelOp, units: TensorCores) -> None:
