@@ -131,8 +131,13 @@ SHARED_BYTES = 227 << 10
 """Shared memory that one CTA may have on the largest machine; the one at hand may have less."""
 MULTIPROCESSOR_SHARED, RESERVED_SHARED = 228 << 10, 1 << 10
 """Shared memory of such a multiprocessor, and what each CTA there takes for the machine itself."""
-HALF_SHARED = MULTIPROCESSOR_SHARED // 2 - RESERVED_SHARED
-"""The same of two CTAs on a multiprocessor."""
+
+
+def shared_beside(count: int) -> int:
+    """Shared memory that each of so many CTAs of a multiprocessor may have."""
+    return (MULTIPROCESSOR_SHARED // count - RESERVED_SHARED) // ALIGNMENT * ALIGNMENT
+
+
 REGISTERS = 65536
 """Registers of a multiprocessor, all of which one CTA may have."""
 WARPGROUP = 128

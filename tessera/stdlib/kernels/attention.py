@@ -43,6 +43,8 @@ SMALL_TIMES = {64: (2, 1.0, 3.0), 192: (1, 1.0, 2.3), 128: (1, 1.1, 2.6)}
 for the start and the end of a program. Two CTAs with a warpgroup each are also the smallest, so that the last wave is
 fuller, and causal programs, of which they are the best, have less of the diagonal; three warpgroups read keys a third
 as often, which shows where keys are few. By 14 shapes on an H200, of 128 to 4697 keys."""
+FEW_KEYS = 96
+"""Keys up to which three programs of 64 queries are on a multiprocessor, where heads are small as well."""
 QUERIES = (128, 64, 32, 96)
 """Candidates for the queries of a block, which change only the speed."""
 THREAD_QUERIES = (32, 64, 128)
@@ -80,7 +82,7 @@ class Extent:
 
     @property
     def is_one(self) -> bool:
-        return self.size.value == self.tile
+        return self.size.value is not None and self.size.value <= self.tile
 
 
 @frozen
@@ -520,10 +522,14 @@ class NarrowAttention(Attention):
     def _head_size(self) -> int:
         return self.call.operands[0].shape[3].value or 0
 
+    def _in_tiles(self, name: str, size: Dim, part: int) -> Extent:
+        """Heads are whole tiles: what is copied beyond their end are zeros, which add nothing."""
+        return Extent(name, size, -(-(size.value or part) // LINE) * LINE)
+
     @property
     def _candidates(self) -> tuple[int, ...]:
         rows = self._row_count.value
-        if rows is not None and rows <= 64:
+        if (rows is not None and rows <= 64) or self._waits_most:
             return (64, 128)
         if self._head_size != SMALL_HEAD:
             return (128, 64)
@@ -531,6 +537,11 @@ class NarrowAttention(Attention):
         is_plain = not self.is_split and not self._masks and (self._key_count.value or 1) % self.width == 0
         sizes = [size for size in SMALL_TIMES if size <= 128 or is_plain]
         return tuple(sizes if self.is_causal else sorted(sizes, key=self._time_of))
+
+    @property
+    def _waits_most(self) -> bool:
+        """Whether keys are so few that programs wait for most of their time: small ones have more beside them."""
+        return 0 < (self._key_count.value or 0) <= min(self.width, FEW_KEYS)
 
     def _time_of(self, size: int) -> float:
         """How long all programs of so many queries take, in blocks of 64 queries by keys on a multiprocessor."""
@@ -635,8 +646,9 @@ def is_narrow(call: Call) -> bool:
     """Whether the call runs on tensor cores: 2-byte floats, a supported head, an order-preserving scale."""
     given, head = call.attributes["scale"], call.operands[0].shape[3].value
     dtypes = {operand.dtype for operand in call.operands[:3]}
-    # A head is a multiple of a swizzle line of shared memory: 128 bytes, and 32 for WGMMA.
-    line = 16 if "wgmma" in call.features else 64
+    # A head is a multiple of a swizzle line of shared memory, 128 bytes; TMA fills the last line of a head with zeros,
+    # whose rows begin at multiples of 16 bytes.
+    line = 8 if "wgmma" in call.features else 64
     widest = WIDE_HEAD if "wgmma" in call.features else NARROW_HEAD
     fits = head is not None and head % line == 0 and call.operands[2].shape[3].value == head and head <= widest
     # Memory beyond the length of a cache must not be read, and only TMA copies can be bounded by it; only they go on

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.tensor_cores import HALF_SHARED
+from tessera.backends.nvptx.tensor_cores import shared_beside
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
@@ -140,7 +140,7 @@ def test_two_ctas_of_small_heads_share_a_multiprocessor(causal: bool) -> None:
             found = BACKEND.matrix(kernel)
             assert found is not None
             assert (found.value("consumers") == 1) == is_shared
-            assert (found.value("shared") <= HALF_SHARED) == is_shared
+            assert (found.value("shared") <= shared_beside(2)) == is_shared
             assert (tuple(found.value("registers")) == (40, 216)) == is_shared
 
 

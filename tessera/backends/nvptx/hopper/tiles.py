@@ -367,8 +367,11 @@ class TileOps:
         return read_fragment(self.f, tile, address, layout, self.thread(layout.blocks), op.major)
 
     def emit_fragment_store(self, op: ops.FragmentStoreOp) -> None:
-        cells = self._cells(op, op.operands[0], 1)
-        elements.store(cells, self._tile(op.operands[0]), self._once(cells.coordinates.layout))
+        cells, tile = self._cells(op, op.operands[0], 1), self._tile(op.operands[0])
+        if is_paired(tile.dtype) and tile.layout.kind == FRAGMENT and _is_even(op, 1):
+            elements.store_pairs(cells, tile, 0)
+            return
+        elements.store(cells, tile, self._once(cells.coordinates.layout))
 
     def _cells(self, op: SpecOp, tile: SSAValue, operand: int) -> elements.Cells:
         """Where the elements of a tile are in the buffer that is an operand; coordinates come after it."""
@@ -586,18 +589,19 @@ def _follows_store(op: SpecOp) -> bool:
     return any(one.is_before_in_block(op) or shaped_type(one.operands[0]).dtype.bits != bits for one in others)
 
 
-def _is_even(op: SpecOp) -> bool:
-    """Whether a `ttarget.fragment_load` finds elements of a row by twos beside each other, beginning at an even one.
+def _is_even(op: SpecOp, buffer: int = 0) -> bool:
+    """Whether elements of a row are by twos beside each other in a buffer, beginning at an even one.
 
-    Both are inside then, or both become 0.
+    Both are inside then, or neither is: a load makes 0 of both.
     """
-    axis = op.value("axes")[-1]
-    parts, bound = linear(op.value("map"), shaped_type(op.operands[0]).shape).coefficient(axis), op.value("bounds")[-1]
+    axis, shape = op.value("axes")[-1], shaped_type(op.operands[buffer]).shape
+    parts, bound = linear(op.value("map"), shape).coefficient(axis), op.value("bounds")[-1]
     if parts is None or parts[0].value != 1 or axis in parts[1].symbols or not is_multiple(parts[1], 2):
         return False
-    if op.value("windows") or op.value("pad") or (bound.value != -1 and not is_multiple(bound, 2)):
+    values = op.values()
+    if values.get("windows") or values.get("pad") or (bound.value != -1 and not is_multiple(bound, 2)):
         return False
-    start = dict(zip(op.value("coords"), op.operands[1:], strict=True))[axis].owner
+    start = dict(zip(op.value("coords"), op.operands[buffer + 1 :], strict=True))[axis].owner
     return isinstance(start, IndexOp) and is_multiple(start.expr, 2)
 
 

@@ -22,11 +22,7 @@ from tessera.backends.nvptx.mma.rings import (
     written_stages,
 )
 from tessera.backends.nvptx.tensor_cores import (
-    ALIGNMENT,
-    HALF_SHARED,
     MMA_SYNC,
-    MULTIPROCESSOR_SHARED,
-    RESERVED_SHARED,
     TCGEN05,
     TENSOR_CORES,
     WARPGROUP,
@@ -36,6 +32,7 @@ from tessera.backends.nvptx.tensor_cores import (
     UnfitError,
     candidates_on,
     check_machine,
+    shared_beside,
 )
 from tessera.backends.nvptx.types import shaped_type, spec_ops
 from tessera.diagnostics.codes import TileVerifyError
@@ -119,9 +116,9 @@ def resident_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> int:
 
 _HALF_ACCUMULATORS = 160
 """Registers of accumulators that a thread of one of two CTAs has beside all else: with 192 ptxas spills."""
-_MORE = {4: 64, 3: 96}
-"""Columns of the widest dot of so many CTAs, where one is done before the next begins: ptxas wants the registers of an
-instruction, one for two columns and 30 beside, among those that threads begin with."""
+_WIDEST = {4: 64, 3: 96, 2: 192}
+"""Columns of the widest dot of so many CTAs: ptxas wants the registers of an instruction, one for two columns and 30
+beside, among those that threads begin with."""
 
 
 def _accumulators(plan: Plan) -> int:
@@ -144,19 +141,19 @@ def _stages_beside(plan: Plan, rings: Sequence[Ring], staging: int) -> tuple[int
     computes = any(dot.inputs for dot in plan.dots.values())
     if plan.consumers != 1 or len(plan.dots) < 2 or computes or _accumulators(plan) > _HALF_ACCUMULATORS:
         return None
-    widest = max(_columns_of(plan))
-    for count, most in {} if any(ring.is_in_loop for ring in rings) else _MORE.items():
-        found = _stages_in(rings, staging, MULTIPROCESSOR_SHARED // count - RESERVED_SHARED)
-        if widest <= most and found is not None and min(found) > 1:
+    is_in_loop = any(ring.is_in_loop for ring in rings)
+    for count, widest in _WIDEST.items():
+        is_able = max(_columns_of(plan)) <= widest and (count == min(_WIDEST) or not is_in_loop)
+        found = _stages_in(rings, staging, shared_beside(count)) if is_able else None
+        if found is not None and (count == min(_WIDEST) or min(found) > 1):
             return count, found
-    half = _stages_in(rings, staging, HALF_SHARED)
-    return (2, half) if half is not None else None
+    return None
 
 
 def _stages_in(rings: Sequence[Ring], staging: int, shared: int) -> list[int] | None:
     """Stages in so much shared memory, None where they do not fit."""
     try:
-        return stages_by_engine(rings, staging, shared=shared // ALIGNMENT * ALIGNMENT)
+        return stages_by_engine(rings, staging, shared=shared)
     except UnfitError:
         return None
 
