@@ -54,6 +54,8 @@ _WHOLE = 256
 _PART = 64
 _THREAD_PART = 32
 """Columns of such a part without tensor cores."""
+NARROW_BITS = 16
+"""Bits of a result up to which a reciprocal that was rounded to f32 is as good as a division."""
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2)
 _LOW = float("-inf")
@@ -323,7 +325,7 @@ class Attention:
             self._store_rows(lse, self.call.output(b, 1))
 
     def _quotient(self, acc: SSAValue, divisor: SSAValue) -> SSAValue:
-        return self.b.elementwise("div", acc, self._across(divisor, self.columns.tile))
+        return divide_rows(self.b, acc, divisor, self.call.results[0].dtype, is_split=self.is_split)
 
     def _natural(self, top: SSAValue) -> SSAValue:
         """The maximum of the scores, in base e."""
@@ -490,6 +492,20 @@ def join_factors(b: TileBuilder, tops: Sequence[SSAValue], new: SSAValue) -> lis
         return b.select(is_lost, zero, b.elementwise("exp2", change))
 
     return [factor(top) for top in tops]
+
+
+def divide_rows(b: TileBuilder, acc: SSAValue, divisor: SSAValue, dtype: DType, *, is_split: bool) -> SSAValue:
+    """Accumulators over the sums of their rows, before they are rounded to a dtype.
+
+    Rows of parts that become two bytes are multiplied by the reciprocal of their sum, rounded to f32: kernels for one
+    query and for many, on threads or on tensor cores, have the same bits then, and a row has one division.
+    """
+    rows, type = tile_type(divisor), tile_type(acc)
+    axes = range(rows.rank)
+    if not is_split or dtype.bits > NARROW_BITS:
+        return b.elementwise("div", acc, b.broadcast(divisor, type.shape, axes))
+    inverse = b.elementwise("div", b.full(1.0, rows.shape, rows.dtype), divisor)
+    return b.elementwise("mul", acc, b.broadcast(inverse, type.shape, axes))
 
 
 def _mask_map(mask: TensorType) -> list[Dim]:

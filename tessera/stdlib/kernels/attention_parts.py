@@ -18,6 +18,7 @@ from tessera.stdlib.kernels.attention import (
     NarrowAttention,
     QueryView,
     bounds_of,
+    divide_rows,
     is_narrow,
     join_factors,
     join_parts,
@@ -319,8 +320,8 @@ class _Join:
         acc, _, total = b.loop(b.index(0), b.index(self._end, self.coords), self.together, block, nothing)
         none = b.elementwise("eq", total, b.full(0.0, (), dtype))
         divisor = b.select(none, b.full(1.0, (), dtype), total)
-        quotient = b.elementwise("div", acc, b.broadcast(divisor, (columns,), ()))
-        made = b.cast(quotient, call.results[0].dtype)
+        result = call.results[0].dtype
+        made = b.cast(divide_rows(b, acc, divisor, result, is_split=True), result)
         where = [Dim.symbol("_b"), Dim.symbol("_h"), Dim.constant(0), Dim.symbol("_e")]
         region = TileRegion(self.coords, ("_e",), (columns,), self.bounds)
         if call.outputs[0] is not None:

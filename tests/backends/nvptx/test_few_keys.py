@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import bf16
+from tessera.backends.nvptx.mma.fit import dots_in, tile_kernels, units_in
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
@@ -123,3 +128,19 @@ def test_heads_in_eights_are_on_tensor_cores_and_others_are_not() -> None:
     assert BACKEND.matrix(odd) is None
     text = text_of(matrix_of(full, [(2, 2, 100, 40)] * 3))
     assert "!ttarget.shared_tile<[112, 48], bf16>" in text
+
+
+def of_any_batch(q: ts.Tensor["B", 2, 30, 64, bf16], k: ts.Tensor["B", 2, 40, 64, bf16]) -> Any:
+    return ts.ops.attention(q, k, k)
+
+
+def test_launches_without_elements_have_no_dots() -> None:
+    """TMA has no descriptor of an empty tensor; a kernel for such launches multiplies nothing, and is soon compiled."""
+    options = Options.of(backend="cuda", features=(ARCHITECTURE,))
+    given = [np.zeros((3, 2, length, 64), ml_dtypes.bfloat16) for length in (30, 40)]
+    lowering = lower(ts.jit(of_any_batch).trace(*given).tape, options, keep_snapshots=True)
+    text = next(one.text for one in lowering.stages.snapshots if one.name == "nvptx-prune-fallbacks")
+    main, other = tile_kernels(parse_module(text))
+    assert units_in(main) is not None
+    assert other.variant_of == main.symbol
+    assert not dots_in(other)

@@ -219,3 +219,17 @@ def test_ends_that_do_not_fit_are_refused(name: str) -> None:
     load_dialects()
     with pytest.raises(OpError, match=message):
         verify(parse_module(text.replace(old, new)))
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_rows_of_parts_have_one_quotient_wherever_they_are_joined(dtype: Any) -> None:
+    """A reciprocal of each row, rounded to f32: no approximate one, nor a division for each element."""
+    whole = matrix_of(attend, [(64, 8, 64, 64), *[(64, 8, 2048, 64)] * 2], dtype=dtype)
+    (ptx,) = compile_texts([BACKEND.code(whole).text], BACKEND.code_target)
+    assert b"rcp.approx" not in ptx
+    # A thread has two rows.
+    assert ptx.count(b"rcp.rn.f32") == 2
+    assert b"div.rn.f32" not in ptx
+    _, join = kernels_of(attend, DECODE)
+    names = [op.value("fn") for op in join.walk() if op.name == "ttile.elementwise"]
+    assert names[-2:] == ["div", "mul"]

@@ -95,13 +95,20 @@ def _has_no_programs(kernel: KernelOp, described: Collection[int]) -> bool:
 
 
 def drop_dots(kernel: KernelOp, described: Collection[int]) -> bool:
-    """Take the loops with dots out of a kernel; False where one of them may run although a tensor is empty."""
+    """Take the loops with dots out of a kernel; False where one of them may run although a tensor is empty.
+
+    Dots outside of loops, whose K is all in one block, leave what they are added to.
+    """
     loops = [op for op in kernel.walk() if isinstance(op, ForOp) and dots_in(op) and not _stores(op)]
-    if not all(any(_is_inside(dot, loop) for loop in loops) for dot in dots_in(kernel)):
+    single = [dot for dot in dots_in(kernel) if not any(_is_inside(dot, loop) for loop in loops)]
+    if any(isinstance(dot.parent_op(), ForOp) for dot in single):
         return False
     outer = [loop for loop in loops if not any(_is_inside(loop, other) for other in loops if other is not loop)]
-    if not all(_is_idle(kernel, outer, dim) for dim in _tiled_dims(kernel, described)):
+    if not all(_is_idle(kernel, outer, dim, bool(single)) for dim in _tiled_dims(kernel, described)):
         return False
+    for dot in single:
+        dot.results[0].replace_all_uses_with(dot.operands[2])
+        Rewriter.erase_op(dot)
     for loop in outer:
         for result, start in zip(loop.results, loop.operands[2:], strict=True):
             result.replace_all_uses_with(start)
@@ -121,8 +128,11 @@ def _tiled_dims(kernel: KernelOp, described: Collection[int]) -> list[Dim]:
     return list(found)
 
 
-def _is_idle(kernel: KernelOp, loops: Sequence[SpecOp], dim: Dim) -> bool:
-    """Whether nothing is multiplied where a dim is 0: there is no program, or no step."""
+def _is_idle(kernel: KernelOp, loops: Sequence[SpecOp], dim: Dim, is_always: bool) -> bool:
+    """Whether nothing is multiplied where a dim is 0: there is no program, or no step of loops.
+
+    `is_always` where a program multiplies outside of loops.
+    """
     if dim.value is not None:
         return dim.value > 0
     if dim.symbol_name is None:
@@ -130,6 +140,8 @@ def _is_idle(kernel: KernelOp, loops: Sequence[SpecOp], dim: Dim) -> bool:
     none = {dim.symbol_name: Dim.constant(0)}
     if any(extent.substitute(none).value == 0 for extent in kernel.grid):
         return True
+    if is_always:
+        return False
     ends = [index_expr(loop.operands[1]) for loop in loops]
     return all(end is not None and _is_at_most_zero(end.substitute(none)) for end in ends)
 
