@@ -66,6 +66,11 @@ class Memory:
         number, offset = divmod(address, SPAN)
         return self.buffers[number - 1], offset // 4
 
+    def reserve(self, count: int) -> int:
+        """Local memory of a thread, of so many elements."""
+        self.buffers.append(np.full(count, np.nan, np.float32))
+        return SPAN * len(self.buffers)
+
     def read(self, address: int) -> Any:
         memory, at = self._where(address)
         assert 0 <= at < memory.size, f"element {at} of {memory.size} is read"
@@ -173,7 +178,7 @@ def _statement(line: str, here: str, phis: dict[str, list[str]]) -> list[str]:
     if line == "ret void":
         return ["return"]
     if line.startswith("store"):
-        value, pointer = re.fullmatch(r"store (.*), ptr (.*), align \d+", line).groups()  # type: ignore[union-attr]
+        value, pointer = re.fullmatch(r"store (?:volatile )?(.*), ptr (.*), align \d+", line).groups()  # type: ignore[union-attr]
         kind, _, name = value.rpartition(" ")
         lanes = [f"{_name(name)}[{at}]" for at in range(int(kind[1]))] if kind[0] == "<" else [_value(name)]
         return [f"thread.memory.write({_value(pointer)} + {4 * at}, {lane})" for at, lane in enumerate(lanes)]
@@ -242,8 +247,11 @@ def _expression(text: str) -> str:
 
 
 def _other(op: str, tail: str) -> str:
+    if op == "alloca":
+        (count,) = re.findall(r"float, i64 (\d+)", tail)
+        return f"thread.memory.reserve({count})"
     if op == "load":
-        kind, pointer = re.match(r"(<\d x float>|float|i32), ptr (.*?), align", tail).groups()  # type: ignore[union-attr]
+        kind, pointer = re.match(r"(?:volatile )?(<\d x float>|float|i32), ptr (.*?), align", tail).groups()  # type: ignore[union-attr]
         if kind[0] != "<":
             return f"thread.memory.read({_value(pointer)})"
         return f"[thread.memory.read({_value(pointer)} + 4 * i) for i in range({kind[1]})]"

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from xdsl.ir import OpResult, SSAValue
 
 from tessera.backends.nvptx.access_groups import WIDEST, group_of, is_transposing, transposed_layout
+from tessera.backends.nvptx.dot_grids import grids_of
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.backends.nvptx.matmul_plan import MatmulPlan, plan_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
@@ -173,7 +174,7 @@ def _layout(kernel: KernelOp, value: SSAValue) -> Layout:
     assert isinstance(value.type, VectorAttr)
     shape = tuple(dim.value or 0 for dim in value.type.shape)
     plan = plan_of(kernel)
-    grid = plan.grid if plan is not None and shape == plan.sizes else None
+    grid = plan.grid if plan is not None and shape == plan.sizes else grids_of(kernel).get(shape)
     return Layout(shape, kernel.threads, kernel.vector, grid)
 
 

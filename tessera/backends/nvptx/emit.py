@@ -15,6 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, leaf_rows, values
 from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
 from tessera.backends.nvptx.approximate_functions import find_exp_bounds
+from tessera.backends.nvptx.dot_grids import grids_of
 from tessera.backends.nvptx.emit_matmul import MatmulWriter
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
@@ -32,7 +33,7 @@ from tessera.backends.nvptx.row_plan import (
     programs_in,
     shared_widths,
 )
-from tessera.backends.nvptx.streamed_dots import RESIDENT, StreamedOperand, find_streamed
+from tessera.backends.nvptx.streamed_dots import StreamedOperand, find_streamed, resident_of
 from tessera.backends.nvptx.text import (
     WARP,
     CallTable,
@@ -43,6 +44,7 @@ from tessera.backends.nvptx.text import (
     special,
     warp_barrier,
 )
+from tessera.backends.nvptx.tiles_aside import load_aside, set_inputs_aside
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import IndexAttr, VectorAttr, shaped_type
@@ -112,6 +114,7 @@ class Emitter:
         self.threads, self.warps_per_row, self.programs = kernel.threads, kernel.warps_per_row, PROGRAMS.of(kernel)
         self.divided: LeafRows | None = None
         self.matmul = plan_of(kernel)
+        self.grids = grids_of(kernel)
         self.streamed, self._copied = self._find_streamed()
         self.leaf_bytes = 0
         """Shared memory that the warps of a row exchange leaves by."""
@@ -126,7 +129,7 @@ class Emitter:
             self.name,
             [*arguments, ("ptr", "scratch")],
             self.threads * self.programs * max(1, self.warps_per_row),
-            blocks=BLOCKS.of(kernel) or (RESIDENT if self.streamed else 0),
+            blocks=BLOCKS.of(kernel) or resident_of(self.streamed, machine.shared),
             cluster=ROW_BLOCKS.of(kernel),
             registers=kernel.max_registers,
             is_fixed=not self.warps_per_row or launch_of_rows(kernel) is None,
@@ -364,6 +367,7 @@ class Emitter:
             starts = range(first, first + (last - first) // step * step, step)
             self.bind(op.results, self.iterate(op, starts, carried))
             return
+        set_inputs_aside(self, op)
         span = f.smax(f.sub(high, low), 0)
         whole = f.add(low, f.round_down(span, step))
 
@@ -460,7 +464,7 @@ class Emitter:
     def layout(self, value: SSAValue) -> tuple[Layout, Any]:
         assert isinstance(value.type, VectorAttr)
         has_grid = self.matmul is not None and value.type.sizes == self.matmul.sizes
-        grid = self.matmul.grid if has_grid and self.matmul is not None else None
+        grid = self.matmul.grid if has_grid and self.matmul is not None else self.grids.get(value.type.sizes)
         return Layout(value.type.sizes, self.threads, self.kernel.vector, grid), value.type.dtype
 
     def at(self, layout: Layout) -> Threads:
@@ -471,6 +475,8 @@ class Emitter:
 
     def registers(self, tile: Tile) -> Sequence[Value]:
         """What the thread holds of a tile, moved to it now if it was not before."""
+        if tile.aside is not None:
+            return load_aside(self, tile.aside, tile.layout.registers)
         if tile.transposed is not None and not tile.registers:
             tile.registers = emit_exchange.move_transposed(self, tile.transposed, tile.layout)
         return tile.registers

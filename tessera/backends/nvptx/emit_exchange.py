@@ -15,6 +15,7 @@ from tessera.backends.nvptx import values
 from tessera.backends.nvptx.emit_rows import RowReduction, takes
 from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
 from tessera.backends.nvptx.streamed_dots import STAGES, STEP, StepCopies, StreamedOperand, wait_for_step
+from tessera.backends.nvptx.tiles_aside import set_others_aside
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.block_ops import partner
 from tessera.ir.target import typed_ops as ops
@@ -40,6 +41,8 @@ def share_tile(emitter: Emitter, tile: Tile, start: Value, spacing: Spacing = DE
     registers = [values.to_memory(f, value, tile.dtype) for value in emitter.registers(tile)]
     for register in range(0, tile.layout.registers, width):
         flat = f.add(at.base, tile.layout.start(register))
+        if tile.layout.grid is not None:
+            flat = _flat_index(f, at.coordinates(register), tile.layout.shape)
         if spacing.free:
             lines = f.udiv(flat, tile.layout.shape[-1] * spacing.every)
             flat = f.add(flat, f.mul(lines, spacing.free))
@@ -454,6 +457,10 @@ _NEIGHBOURS, _MOST_FACTORS = 4, 4096
 memory are what limits dots. The text is as much longer: kernels with more products than that in all dots read one."""
 
 
+_UNROLLED = 256
+"""Multiply-adds of a thread that a streamed dot has in one iteration, so that counting is little beside them."""
+
+
 class _Dot:
     """A dot of operands in shared memory: each thread its elements, chains of multiply-adds over K, in order."""
 
@@ -527,6 +534,10 @@ def _emit_streamed(emitter: Emitter, op: ops.DotOp, operand: StreamedOperand) ->
 
     start(f.const_i(0))
     share_tile(emitter, dot.lhs.stored, base, dot.lhs.spacing)
+    read_again = set_others_aside(emitter, op)
+    together = dot.depth
+    while together * 2 <= STEP and together * 2 * dot.acc.layout.registers <= _UNROLLED:
+        together *= 2
 
     def step(number: Value, accumulators: list[Value]) -> list[Value]:
         wait_for_step(emitter)
@@ -536,11 +547,15 @@ def _emit_streamed(emitter: Emitter, op: ops.DotOp, operand: StreamedOperand) ->
         first = f.mul(number, STEP)
 
         def some(k: Value, found: list[Value]) -> list[Value]:
-            return dot.multiply(starts, f.add(first, k), k, found)
+            for more in range(0, together, dot.depth):
+                inner = f.add(k, more)
+                found = dot.multiply(starts, f.add(first, inner), inner, found)
+            return found
 
-        return f.loop(0, STEP, dot.depth, some, accumulators)
+        return f.loop(0, STEP, together, some, accumulators)
 
     emitter.set_result(op, f.loop(0, dot.K // STEP, 1, step, list(emitter.registers(dot.acc))))
+    read_again()
 
 
 def _elements_along_k(emitter: Emitter) -> int:

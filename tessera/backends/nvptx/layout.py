@@ -280,5 +280,7 @@ class Tile:
     """A narrow float that holds its values, which are f32 here, whether or not they are in registers as such."""
     wide: Sequence[Value] | None = None
     """The same values in f32, of a narrow float, where they were computed so and lost nothing."""
+    aside: Value | None = None
+    """Where it is in local memory, from which whoever asks reads it anew."""
     packed: Sequence[tuple[Value, int]] = ()
     """What was loaded early, in the words of memory, each with how many elements it has."""

@@ -8,7 +8,7 @@ that no bit changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,8 @@ STAGES = 2
 """Steps that shared memory holds at a time: one is copied while the other is multiplied."""
 RESIDENT = 2
 """Programs that a multiprocessor is to have registers for: on an H200 faster than one at seven of eight sizes."""
+_RESERVED = 1 << 10
+"""Shared memory that each program takes beside its own."""
 _WORD, _SPACED = 4, 4
 """Bytes of an element; rows that padding comes after, at most (`Spacing.for_operand`)."""
 
@@ -99,6 +101,20 @@ def _streamed_of(kernel: KernelOp, dot: DotOp, threads: int) -> StreamedOperand 
     is_known = transpose is None or threads // along % _SPACED == 0
     is_worth_it = rows >= LEAST_ROWS and depth % STEP == 0 and depth >= LEAST_STEPS * STEP
     return operand if is_known and is_worth_it else None
+
+
+def resident_of(streamed: Mapping[DotOp, StreamedOperand], shared: int) -> int:
+    """How many programs a multiprocessor is to have registers for: no more than its shared memory holds."""
+    bytes = max((_shared_bytes(dot, operand) for dot, operand in streamed.items()), default=0)
+    return 0 if not streamed else RESIDENT if RESIDENT * (bytes + _RESERVED) <= shared + _RESERVED else 1
+
+
+def _shared_bytes(dot: DotOp, operand: StreamedOperand) -> int:
+    """Shared memory of a dot: its A operand, with padding, and two steps of the other."""
+    rows, depth = sizes_of(dot.lhs)
+    lines, length = operand.shape
+    padding = lines if operand.is_transposed else 0
+    return _WORD * (rows * (depth + _SPACED) + STAGES * (lines * length + padding))
 
 
 class StepCopies:

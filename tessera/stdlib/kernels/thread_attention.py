@@ -17,6 +17,7 @@ from xdsl.ir import SSAValue
 from tessera.stdlib.kernels.attention import KEYS, Attention, Extent, NarrowAttention, is_cached, is_narrow
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, next_power_of_two
+from tessera.types.dtype import f32
 
 QUERIES = (32, 64, 16, 8)
 """Candidates for the queries of a block, which change only the speed."""
@@ -30,6 +31,9 @@ SMALL_SCORES, SMALL_HELD = 64 * 128, 100 * 128
 """What four warps hold at most: scores, and these and accumulators."""
 LOADED, AHEAD = 128, 64
 """Elements of a tile that a thread holds on its way to shared memory, and while it multiplies another."""
+STEP, STREAMED_ROWS, STREAMED_HEAD = 32, 32, 256
+"""Elements of K of a step in which dots copy what they multiply, two at least, rows from which on they do, and columns
+of which threads have accumulators."""
 ALONE, BESIDE = 24, 3
 """How many queries more a program would have in the time that it waits for others: 24 alone, and beside another a third
 of the columns of a head up to that, by times of 32 and 64 queries on an H200. Threads that hold 16 x 4 scores read 20
@@ -81,6 +85,8 @@ class ThreadAttention(Attention):
 
         Rows that a warp cannot share evenly are held by single threads, which is good for few of them only.
         """
+        if self._streams:
+            return self._streamed_bytes(size) <= self.call.machine.shared
         is_even, rows = size < PIECE or size % 32 == 0, self.rows.tile
         return is_even and self._is_held(size, LOADED) and self._bytes(rows, size) <= self._most_bytes(rows)
 
@@ -92,7 +98,22 @@ class ThreadAttention(Attention):
     def _prefetches(self) -> bool:
         """Whether registers hold a tile while another is multiplied, so that it is loaded before that."""
         fits = self._is_held(max(self.head.tile, self.columns.size.value or 1), AHEAD)
-        return self.head.is_one and len(self.pieces) == 1 and fits
+        return self.head.is_one and len(self.pieces) == 1 and fits and not self._streams
+
+    @property
+    def _streams(self) -> bool:
+        """Whether keys and values are copied in steps of K while others are multiplied, and are in no registers."""
+        operands = self.call.operands[:3]
+        sizes = [operands[number].shape[3].value or 1 for number in (0, 2)]
+        is_plain = all(operand.dtype is f32 for operand in operands)
+        is_long = self.rows.tile >= STREAMED_ROWS and self.width >= 2 * STEP <= sizes[0]
+        return is_plain and is_long and all(size % STEP == 0 and size <= STREAMED_HEAD for size in sizes)
+
+    def _streamed_bytes(self, size: int) -> int:
+        """Shared memory of such dots: an operand in whole, with padding, and two steps of the other."""
+        rows, item = self.rows.tile, self.dtype.bytes
+        scores = rows * (size * item + 16) + 2 * self.width * (STEP * item + 4)
+        return max(scores, rows * (self.width * item + 16) + 2 * STEP * size * item)
 
     def _most_bytes(self, rows: int) -> int:
         """Shared memory of a program: half of what there is, where it has four warps."""
