@@ -55,12 +55,13 @@ Bound = tuple[SpecOp, SSAValue]
 
 
 def find_exp_bounds(kernel: ops.KernelOp) -> dict[SpecOp, Bound]:
-    """The `exp` ops of a kernel whose arguments are at most 0, or NaN, wherever the result is used.
+    """The `exp` and `exp2` ops of a kernel whose arguments are at most 0, or NaN, wherever the result is used.
 
     Each with the same values where the maximum was taken of them.
     """
     written: set[SSAValue] = {kernel.body.block.args[number] for number in kernel.writes}
-    bounds = ((op, _bound(op, written)) for op in kernel.walk() if isinstance(op, ops.ElementwiseOp) and op.fn == "exp")
+    powers = [op for op in kernel.walk() if isinstance(op, ops.ElementwiseOp) and op.fn in ("exp", "exp2")]
+    bounds = ((op, _bound(op, written)) for op in powers)
     return {op: bound for op, bound in bounds if bound is not None}
 
 

@@ -259,14 +259,14 @@ def compute(
 ) -> Value:
     """A scalar function; min and max of f32 by their own instruction, for which 0 is larger than -0.
 
-    `promise` is what is known of the argument of an `exp`.
+    `promise` is what is known of the argument of an `exp` or `exp2`.
     """
     if name == "exp" and dtype is dt.f32 and exponential == HARDWARE:
         return _exponential(f, parts[0])
     if name == "exp" and promise == NORMAL:
         return math_exp.exp_normal(f, parts[0])
-    if name == "exp" and promise == NONPOSITIVE:
-        return math_exp.exp(f, parts[0], negative=True)
+    if name in ("exp", "exp2") and promise == NONPOSITIVE:
+        return (math_exp.exp if name == "exp" else math_exp.exp2)(f, parts[0], negative=True)
     if name in ("max", "min") and dtype is dt.f32:
         return f.intrinsic("maximum" if name == "max" else "minimum", *parts)
     return math.emit(f, name, parts, dtype)

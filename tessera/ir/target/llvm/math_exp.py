@@ -310,18 +310,20 @@ def clamp_vanishing(f: FunctionText, x: Value, low: float) -> tuple[Value, Value
     return gone, f.select(gone, f.const_like(x, 0.0), x)
 
 
-def reduce_one(f: FunctionText, x: Value, tail: Value | None = None) -> Reduced:
-    """`x + tail` as `n + remainder`, the remainder at most about a half."""
-    n, marked = nearest(f, x, 1.0)
+def reduce_one(f: FunctionText, x: Value, tail: Value | None = None, falling: bool = False) -> Reduced:
+    """`x + tail` as `n + remainder`, the remainder at most about a half; `falling` promises `x <= 0`."""
+    t, is_lifted = tables(x), falling and is_thread(f, x)
+    n, marked = nearest(f, x, 1.0, t.bias + LIFTED if is_lifted else 0)
+    power = from_bits(f, shift(f, "shl", bits(f, marked), t.mantissa)) if is_lifted else None
     remainder = sub(f, x, n)
-    return Reduced(n, remainder if tail is None else add(f, remainder, tail), marked)
+    return Reduced(n, remainder if tail is None else add(f, remainder, tail), marked, power)
 
 
-def exp2(f: FunctionText, x: Value, tail: Value | None = None) -> Value:
-    """`2**(x + tail)`."""
+def exp2(f: FunctionText, x: Value, tail: Value | None = None, negative: bool = False) -> Value:
+    """`2**(x + tail)`; `negative` promises `x <= 0` and saves a bound."""
     low, high = tables(x).exp2_range
     gone, x = clamp_vanishing(f, x, low)
-    reduced = reduce_one(f, at_most(f, x, high), tail)
+    reduced = reduce_one(f, x if negative else at_most(f, x, high), tail, falling=negative)
     found = scale(f, horner(f, reduced.remainder, tables(x).exp2), reduced)
     return f.select(gone, f.const_like(found, 0.0), found)
 
