@@ -37,6 +37,8 @@ DRAWS, SPREAD = 3, 16.0
 
 Once where it takes long."""
 UNIT = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "f8e4m3": 2.0**-4, "f8e5m2": 2.0**-3}
+SUMS = frozenset({"attention", "cached_attention", "matmul", "dot_general", "einsum"})
+"""Ops that sum terms which earlier steps have rounded."""
 PEERS_MAY = 16.0
 """How many times our tolerance a peer has: it rounds where it likes, and is only to be the same function."""
 
@@ -151,9 +153,11 @@ class Check:
             return None
 
     def _inside(self, step: Step, operands: tuple[Any, ...]) -> Inside | None:
-        """What a step rounds inside of itself where tensor cores compute it."""
-        wide = self.on_tensor_cores and all(one.dtype == self.side.torch.float64 for one in operands[:2])
-        return inside(self.side.torch, step.op, self.program.dtype, step.plain, operands) if wide else None
+        """What a step rounds inside of itself, in f32 or where tensor cores compute it."""
+        if not all(one.dtype == self.side.torch.float64 for one in operands[:2]):
+            return None
+        given = (self.side.torch, step.op, self.program.dtype, step.plain, operands)
+        return inside(*given, on_tensor_cores=self.on_tensor_cores)
 
     def _recorded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The last step, which keeps what it rounds inside of itself: nothing after it moves that."""
@@ -221,6 +225,7 @@ class Check:
         """
         whole = [None if part is None else part.reshape(-1) for part in given]
         count = math.prod(given[1].shape)
+        rows = self._row_sizes(given[1])
         # Some at a time: numbers of eight bytes take four times the memory of what is checked, for each of the terms.
         parts = [[None if one is None else one[at : at + PART] for one in whole] for at in range(0, count, PART)]
         if dtype not in UNIT:
@@ -228,9 +233,11 @@ class Check:
             return 0.0
         typical = math.sqrt(sum(float((_finite(right) ** 2).sum()) for _, right, *_ in parts) / count)
         wrong, worst = 0, 0.0
-        for found, right, moved, within in parts:
-            more = self._allowed(moved, within)
-            ratio = self._errors(_widen(found), right, more, typical, dtype, factor)
+        for number, (found, right, moved, within) in enumerate(parts):
+            more, size = self._allowed(moved, within), _finite(right)
+            if rows is not None:
+                size = size.maximum(_row_of(self.side.torch, rows, number * PART, size, given[1].shape[-1]))
+            ratio = self._errors(_widen(found), right, more, (typical, size), dtype, factor)
             wrong, worst = wrong + int((ratio > 1).sum()), max(worst, float(ratio.max()))
         self._refuse(wrong, count, f"wrong, by up to {worst:.3g} times the tolerance")
         return worst
@@ -242,9 +249,18 @@ class Check:
         # A draw may leave an element where it was: what others move by counts as well.
         return SPREAD * (spread + math.sqrt(float((spread * spread).mean())) / 2)
 
-    def _errors(self, found: Any, wide: Any, more: Any, typical: float, dtype: str, factor: float) -> Any:
-        """Errors of some elements, over their tolerance."""
-        rounded, size = self._rounded(wide, dtype), _finite(wide)
+    def _row_sizes(self, wide: Any) -> Any:
+        """How large rows of sums are, behind steps that round what is added; None where elements are no such sums.
+
+        Terms of one row are as large in all of its elements. One that they cancel in is off by as much as the others.
+        """
+        rounding = [op for op in self.program.ops if op not in spell_torch.VIEWS]
+        is_sum = bool(self.spread) and rounding[-1] in SUMS and wide.ndim > 1 and self.side.torch is not None
+        return (_finite(wide) ** 2).mean(-1).sqrt().reshape(-1) if is_sum else None
+
+    def _errors(self, found: Any, wide: Any, more: Any, sizes: tuple[float, Any], dtype: str, factor: float) -> Any:
+        """Errors of some elements, over their tolerance; `sizes` are that of a typical element, and those of each."""
+        rounded, (typical, size) = self._rounded(wide, dtype), sizes
         same = (found == rounded) | ((found != found) & (rounded != rounded))
         depth = self.program.flops / math.prod(plain(self.program.results[0].shape))
         compute = UNIT["f64"] if dtype == "f64" else UNIT["f32"]
@@ -269,6 +285,12 @@ class Check:
         if isinstance(wide, np.ndarray):
             return wide
         return wide.to(spell_torch.dtype_of(self.side.torch, dtype)).double()
+
+
+def _row_of(torch: Any, rows: Any, first: int, part: Any, length: int) -> Any:
+    """What elements from the first on have of rows of a length."""
+    at = torch.arange(first, first + part.shape[0], device=part.device) // length
+    return rows[at]
 
 
 def _widen(part: Any) -> Any:

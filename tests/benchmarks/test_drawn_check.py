@@ -115,7 +115,7 @@ def test_a_mask_that_is_off_by_one_fails() -> None:
 
 def test_nothing_is_rounded_inside_where_threads_compute() -> None:
     """A head that tensor cores do not take, and a CPU: weights stay in f32."""
-    for head, on_tensor_cores in ((40, True), (64, False)):
+    for head, on_tensor_cores in ((42, True), (64, False)):
         check = asked(attention("bf16", (1, 2, 50, head), (1, 2, 50, head)))
         check.on_tensor_cores = on_tensor_cores
         with pytest.raises(ArithmeticError, match="wrong"):
@@ -187,3 +187,62 @@ def test_steps_that_round_an_element_far_above_the_others_pass() -> None:
     check.ours([(wide * (1 + 2 * UNIT["bf16"])).to(torch.float64)])
     with pytest.raises(ArithmeticError, match="wrong"):
         check.ours([(wide * (1 + 2 * UNIT["bf16"])).roll(1, 1)])
+
+
+def chained(check: Check, split: int = 1) -> Any:
+    """Attention in f32, scores by chains of multiply-adds, in `split` parts of the head that are added at the end."""
+    torch = load_torch()
+    q, k, v = check.side.tensors
+    k, v = (one.repeat_interleave(q.shape[1] // k.shape[1], 1) for one in (k, v))
+    parts = torch.zeros((split, *q.shape[:3], k.shape[2]), dtype=torch.float64)
+    for at in range(q.shape[3]):
+        terms = q[..., at, None].double() * k[:, :, None, :, at].double()
+        parts[at % split] = (parts[at % split] + terms).float().double()
+    scores = parts.sum(0).float() / math.sqrt(q.shape[3])
+    return torch.softmax(scores, -1) @ v
+
+
+@pytest.mark.parametrize(("head", "keys"), [(2303, 5), (2303, 64), (64, 300)])
+def test_scores_of_long_heads_are_off_by_their_chains(head: int, keys: int) -> None:
+    """A long head was taken for as many steps as an element of the result has, which are few."""
+    check = asked(attention("f32", (2, 2, 32, head), (2, 1, keys, head)))
+    given = chained(check)
+    assert 0 < check.ours([given]) < 1
+    with pytest.raises(ArithmeticError, match="wrong"):
+        check.ours([given * (1 + 2.0**-14)])
+
+    def without_last() -> Any:
+        check.side.tensors[1][..., -1] = 0.0
+        return chained(check)
+
+    with pytest.raises(ArithmeticError, match="wrong"):
+        check.ours([without_last()])
+
+
+def test_shares_far_above_the_others_are_off_by_more_than_one_rounding() -> None:
+    """Differences to the maximum, exp, sum and quotient round, each by a part of the share itself."""
+    builder, torch = Builder(), load_torch()
+    x = builder.argument((5, 126467), "f32", lambda rng, shape, dtype: 10 * unit(rng, shape, dtype))
+    builder.do("softmax_safe", x, axis=1)
+    check = asked(builder.program("op", "softmax_safe", "f32"))
+    wide = torch.softmax(check.side.tensors[0].double(), 1)
+    check.ours([wide * (1 + 3.5 * UNIT["f32"])])
+    with pytest.raises(ArithmeticError, match="wrong"):
+        check.ours([wide * (1 + 40 * UNIT["f32"])])
+
+
+def test_elements_in_which_terms_cancel_are_off_by_what_their_row_is() -> None:
+    """Rotary rounds keys, and the first rows of a causal mask see few: one draw may miss what that moves them by."""
+    builder, torch = Builder(), load_torch()
+    q = builder.argument((1, 1, 64, 16), "f16", unit)
+    angles = [builder.argument((64, 8), "f16", unit) for _ in range(2)]
+    turned = builder.do("rotary", q, *angles)
+    builder.do("attention", turned, turned, q, causal=True)
+    check = asked(builder.program("op", "rotary > attention", "f16"))
+    (wide,) = check._expected()  # pyright: ignore[reportPrivateUsage]
+    rows = (wide**2).mean(-1, keepdim=True).sqrt()
+    check.spread = [0.0 * part for part in check.spread]
+    check.ours([wide + 2 * UNIT["f16"] * rows])
+    with pytest.raises(ArithmeticError, match="wrong"):
+        check.ours([wide + 64 * UNIT["f16"] * rows])
+    assert torch.isfinite(wide).all()

@@ -28,14 +28,19 @@ SHAPES = [
 
 
 def attention(is_causal: bool) -> Callable[..., Any]:
-    return lambda q, k, v: ts.ops.attention(q, k, v, causal=is_causal)
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return ts.ops.attention(q, k, v, causal=is_causal)
+
+    return attend
 
 
 def of_any_keys(is_causal: bool, head: int) -> Callable[..., Any]:
     """The same of lengths that are not known: masked blocks in a loop."""
     function = attention(is_causal)
     names = {"q": "S", "k": "T", "v": "T"}
-    function.__annotations__ = {name: ts.Tensor["B", "H" if name == "q" else "G", one, head] for name, one in names.items()}
+    function.__annotations__ = {
+        name: ts.Tensor["B", "H" if name == "q" else "G", one, head] for name, one in names.items()
+    }
     return function
 
 

@@ -243,13 +243,13 @@ def _expression(text: str) -> str:
     if op == "select":
         condition, yes, no = (_value(part.strip().rpartition(" ")[2]) for part in tail.split(", "))
         return f"{yes} if {condition} else {no}"
+    if op == "alloca":
+        (count,) = re.findall(r"float, i64 (\d+)", tail)
+        return f"thread.memory.reserve({count})"
     return _other(op, tail)
 
 
 def _other(op: str, tail: str) -> str:
-    if op == "alloca":
-        (count,) = re.findall(r"float, i64 (\d+)", tail)
-        return f"thread.memory.reserve({count})"
     if op == "load":
         kind, pointer = re.match(r"(?:volatile )?(<\d x float>|float|i32), ptr (.*?), align", tail).groups()  # type: ignore[union-attr]
         if kind[0] != "<":

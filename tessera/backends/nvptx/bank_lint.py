@@ -15,9 +15,8 @@ from typing import TypeAlias
 from xdsl.ir import OpResult, SSAValue
 
 from tessera.backends.nvptx.access_groups import WIDEST, group_of, is_transposing, transposed_layout
-from tessera.backends.nvptx.dot_grids import grids_of
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
-from tessera.backends.nvptx.matmul_plan import MatmulPlan, plan_of
+from tessera.backends.nvptx.matmul_plan import MatmulPlan, grids_of, plan_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
 from tessera.backends.nvptx.register_estimate import Resources, resources_of
 from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_ROWS

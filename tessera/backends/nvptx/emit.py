@@ -15,11 +15,10 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, leaf_rows, values
 from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
 from tessera.backends.nvptx.approximate_functions import find_exp_bounds
-from tessera.backends.nvptx.dot_grids import grids_of
 from tessera.backends.nvptx.emit_matmul import MatmulWriter
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
-from tessera.backends.nvptx.matmul_plan import plan_of
+from tessera.backends.nvptx.matmul_plan import grids_of, plan_of
 from tessera.backends.nvptx.passes.choose_vectors import is_elementwise
 from tessera.backends.nvptx.row_accesses import Left
 from tessera.backends.nvptx.row_plan import (
@@ -33,7 +32,13 @@ from tessera.backends.nvptx.row_plan import (
     programs_in,
     shared_widths,
 )
-from tessera.backends.nvptx.streamed_dots import StreamedOperand, find_streamed, resident_of
+from tessera.backends.nvptx.streamed_dots import (
+    StreamedOperand,
+    find_streamed,
+    load_aside,
+    resident_of,
+    set_inputs_aside,
+)
 from tessera.backends.nvptx.text import (
     WARP,
     CallTable,
@@ -44,7 +49,6 @@ from tessera.backends.nvptx.text import (
     special,
     warp_barrier,
 )
-from tessera.backends.nvptx.tiles_aside import load_aside, set_inputs_aside
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import IndexAttr, VectorAttr, shaped_type

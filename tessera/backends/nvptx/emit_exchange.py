@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.emit_rows import RowReduction, takes
 from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
-from tessera.backends.nvptx.streamed_dots import STAGES, STEP, StepCopies, StreamedOperand, wait_for_step
-from tessera.backends.nvptx.tiles_aside import set_others_aside
+from tessera.backends.nvptx.streamed_dots import (
+    STAGES,
+    STEP,
+    StepCopies,
+    StreamedOperand,
+    set_others_aside,
+    wait_for_step,
+)
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.block_ops import partner
 from tessera.ir.target import typed_ops as ops
@@ -534,7 +540,7 @@ def _emit_streamed(emitter: Emitter, op: ops.DotOp, operand: StreamedOperand) ->
 
     start(f.const_i(0))
     share_tile(emitter, dot.lhs.stored, base, dot.lhs.spacing)
-    read_again = set_others_aside(emitter, op)
+    restore = set_others_aside(emitter, op)
     together = dot.depth
     while together * 2 <= STEP and together * 2 * dot.acc.layout.registers <= _UNROLLED:
         together *= 2
@@ -555,7 +561,7 @@ def _emit_streamed(emitter: Emitter, op: ops.DotOp, operand: StreamedOperand) ->
         return f.loop(0, STEP, together, some, accumulators)
 
     emitter.set_result(op, f.loop(0, dot.K // STEP, 1, step, list(emitter.registers(dot.acc))))
-    read_again()
+    restore()
 
 
 def _elements_along_k(emitter: Emitter) -> int:

@@ -49,7 +49,9 @@ def split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -
         given = b.emit("reshape", given, shape=(batch, heads * queries, ONE, size))
     parts = b.emit("attention_parts", given, *operands[1:], keys=part, scale=attributes["scale"])
     lengths = operands[3:]
-    return _shaped(b, operands, b.emit("attention_join", *parts, *lengths, dtype=q.dtype, keys=part if lengths else 0))
+    return _reshape_result(
+        b, operands, b.emit("attention_join", *parts, *lengths, dtype=q.dtype, keys=part if lengths else 0)
+    )
 
 
 def _pack_group(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -60,10 +62,10 @@ def _pack_group(b: Simplifier, operands: Sequence[Any], attributes: Attributes) 
         return None
     given = b.emit("reshape", operands[0], shape=(batch, shared, rows, size))
     name = "cached_attention" if len(operands) > 3 else "attention"
-    return _shaped(b, operands, b.emit(name, given, *operands[1:], **{**attributes, "causal": False}))
+    return _reshape_result(b, operands, b.emit(name, given, *operands[1:], **{**attributes, "causal": False}))
 
 
-def _shaped(b: Simplifier, operands: Sequence[Any], out: Any) -> Any:
+def _reshape_result(b: Simplifier, operands: Sequence[Any], out: Any) -> Any:
     """A result with the heads and queries of its operands."""
     shape = (*b.type_of(operands[0]).shape[:3], b.type_of(operands[2]).shape[3])
     return out if b.type_of(out).shape == shape else b.emit("reshape", out, shape=shape)

@@ -22,6 +22,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.tile.typed_ops import ElementwiseOp
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.runtime.devices.cuda.metrics import TensorMaps
 from tessera.runtime.loader import link
@@ -231,5 +232,5 @@ def test_rows_of_parts_have_one_quotient_wherever_they_are_joined(dtype: Any) ->
     assert ptx.count(b"rcp.rn.f32") == 2
     assert b"div.rn.f32" not in ptx
     _, join = kernels_of(attend, DECODE)
-    names = [op.value("fn") for op in join.walk() if op.name == "ttile.elementwise"]
+    names = [op.fn for op in join.walk() if isinstance(op, ElementwiseOp)]
     assert names[-2:] == ["div", "mul"]

@@ -23,7 +23,17 @@ from tessera.types.dtype import DType, f32, i8, i16, u8, u16
 from tests.backends.cpu.jit import Compiled, build, targets
 
 Array = np.ndarray[Any, Any]
-NAMES = ("exp of what falls", "exp2 of what falls", "exp of what falls a little", "silu", "sigmoid", "gelu_tanh", "gelu_erf", "tanh", "erf")
+NAMES = (
+    "exp of what falls",
+    "exp2 of what falls",
+    "exp of what falls a little",
+    "silu",
+    "sigmoid",
+    "gelu_tanh",
+    "gelu_erf",
+    "tanh",
+    "erf",
+)
 _USUAL = (1e-45, 1e-38, 3.4e38, 9.0, 16.6, 17.3, 31.9, 32.0, 33.0, 87.3, 87.4, 88.7, 103.9, 104.0, 104.1, 106.0, 114.0)
 _EDGES = (2.0**17, 131072.01, 1e6, 2.0**100, 1.3e30, 1.0, 0.99999994, 1.0000001, 1.17549435e-38, 1.1e-38)
 CORNERS = np.array(
