@@ -405,9 +405,7 @@ class Attention:
         """Scores plus the mask; -inf for keys that are out of bounds or masked."""
         b, region = self.b, self._make_region(self.rows, self.keys, _j=j)
         for number, mask in enumerate(self._masks, 3):
-            tile = b.cast(
-                b.load(self.call.input(b, number), self.call.at(number, self._mask_at(mask)), region), self.dtype
-            )
+            tile = b.cast(b.load(self.call.input(b, number), self.call.at(number, _mask_map(mask)), region), self.dtype)
             scores = b.elementwise("fma", tile, b.full(_LOG2E, region.sizes, self.dtype), scores)
         seen = self._filled if self.is_cached else region.bounds.get("_j")
         if self.is_causal:
@@ -415,13 +413,6 @@ class Attention:
         if seen is None:
             return scores
         return b.clip(scores, "_j", _LOW, region.along(region.axes, region.sizes, {"_j": seen}))
-
-    def _mask_at(self, mask: TensorType) -> list[Dim]:
-        """The index of a mask: trailing dims of [b, h, i, j], a static 1 is broadcast."""
-        names = ("_b", "_h", "_i", "_j")[4 - mask.rank :]
-        return [
-            Dim.constant(0) if dim.value == 1 else Dim.symbol(name) for name, dim in zip(names, mask.shape, strict=True)
-        ]
 
     def _accumulate(self, scores: SSAValue, j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """The online softmax: sums so far are rescaled to the new maximum, then this block is added."""
@@ -516,6 +507,14 @@ def divide_rows(b: TileBuilder, acc: SSAValue, divisor: SSAValue, dtype: DType, 
         return b.elementwise("div", acc, b.broadcast(divisor, type.shape, axes))
     inverse = b.elementwise("div", b.full(1.0, rows.shape, rows.dtype), divisor)
     return b.elementwise("mul", acc, b.broadcast(inverse, type.shape, axes))
+
+
+def _mask_map(mask: TensorType) -> list[Dim]:
+    """The index of a mask: trailing dims of [b, h, i, j], a static 1 is broadcast."""
+    names = ("_b", "_h", "_i", "_j")[4 - mask.rank :]
+    return [
+        Dim.constant(0) if dim.value == 1 else Dim.symbol(name) for name, dim in zip(names, mask.shape, strict=True)
+    ]
 
 
 class NarrowAttention(Attention):

@@ -19,7 +19,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
-from tessera.stdlib.kernels.attention import LINE, NARROW_HEAD, bounds_of, is_narrow
+from tessera.stdlib.kernels.attention import NARROW_HEAD, bounds_of, is_narrow
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, bool_, f64
@@ -429,10 +429,7 @@ def _mask_index(call: Call, number: int) -> list[Dim]:
 
 def has_tensor_cores(call: Call) -> bool:
     """Whether the call runs on tensor cores."""
-    query = call.operands[QUERY]
-    # Tiles of gradients are whole heads, without the zeros that TMA would fill them up with.
-    is_whole = (query.shape[3].value or 0) % LINE == 0
-    return is_narrow(call) and is_whole and call.operands[COTANGENT].dtype is query.dtype
+    return is_narrow(call) and call.operands[COTANGENT].dtype is call.operands[QUERY].dtype
 
 
 def is_whole_head(call: Call, size: Dim) -> bool:

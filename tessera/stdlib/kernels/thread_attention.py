@@ -15,7 +15,6 @@ from math import gcd
 from xdsl.ir import SSAValue
 
 from tessera.stdlib.kernels.attention import KEYS, Attention, Extent, NarrowAttention, is_cached, is_narrow
-from tessera.stdlib.kernels.attention_parts import GroupedAttention
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, next_power_of_two
 from tessera.types.dtype import f32
@@ -270,7 +269,7 @@ def _is_known(call: Call) -> bool:
 
 def _kind_of(call: Call) -> type[Attention]:
     if is_narrow(call):
-        return GroupedAttention if GroupedAttention.takes(call) else NarrowAttention
+        return NarrowAttention
     return ThreadAttention if _is_known(call) else Attention
 
 
