@@ -178,7 +178,7 @@ def _plain_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     size = tuple(size_of(context.get(name), typical) for name, typical in _EXTENTS)
     (m, n, _, batch), dtype = size, context.get("dtype")
     small = next(block for block in candidates if block[:2] == (64, 64))
-    if dtype is None or dtype.name != "f32":
+    if dtype is None or dtype.name != "f32" or _accumulates_doubles(context):
         return small
     able = [block for block in candidates if block in PLAIN_BLOCKS and min(block[:2]) > 1] or [small]
     vectors = [block for block in candidates if (m, n)[block[0] != 1] == 1 == min(block[:2])]
@@ -194,10 +194,17 @@ def _plain_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     return fastest_block(able, size[:3], batch, machine.blocks, transposed)
 
 
+def _accumulates_doubles(context: Mapping[str, Any]) -> bool:
+    found = context.get("accumulator")
+    return found is not None and found.name == "f64"
+
+
 def _is_taken(names: Sequence[str], name: str, context: Mapping[str, Any]) -> bool:
     """Whether an instruction for dtypes of such names takes a contraction; none takes operands read through windows."""
     is_transposed = bool(context.get("is_rhs_n_major") or context.get("is_lhs_m_major"))
-    return name in names and not context.get("is_windowed") and (name in _TRANSPOSED or not is_transposed)
+    if context.get("is_windowed") or _accumulates_doubles(context):
+        return False
+    return name in names and (name in _TRANSPOSED or not is_transposed)
 
 
 MODELS: Mapping[str, tuple[str, Model]] = {"contraction.block": ("static model", contraction_block)}

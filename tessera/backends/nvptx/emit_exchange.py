@@ -28,7 +28,7 @@ from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.types.dtype import DType
+from tessera.types.dtype import DType, f64
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
@@ -403,15 +403,19 @@ def _distribute(
 class _Operand:
     """An operand of a dot in shared memory: in its narrower dtype where it has one, and not transposed.
 
-    Elements are read in `dtype`, that of the accumulator.
+    Elements are read in `dtype`, that of the accumulator. Those of f64 are stored so: a multiprocessor converts far
+    fewer of them in a cycle than it multiplies, and each is read by many threads.
     """
 
-    def __init__(self, tile: Tile, is_lhs: bool, vector: int, dtype: DType) -> None:
+    def __init__(self, emitter: Emitter, tile: Tile, is_lhs: bool, vector: int, dtype: DType) -> None:
         self.is_transposed = tile.transposed is not None
         source = tile.transposed if tile.transposed is not None else tile
         self.dtype = dtype
         self.stored = source
-        if source.narrow is not None:
+        if dtype is f64:
+            registers = values.cast(emitter.f, emitter.registers(source), source.dtype, f64)
+            self.stored = Tile(source.layout, f64, registers)
+        elif source.narrow is not None:
             self.stored = Tile(source.layout, source.narrow[0], source.narrow[1])
         self.spacing = Spacing.for_operand(
             is_lhs, self.is_transposed, vector, bytes_of(values.memory_type(self.stored.dtype))
@@ -474,8 +478,8 @@ class _Dot:
         self.emitter, self.acc = emitter, emitter.tiles[op.operands[2]]
         layout, f, left = self.acc.layout, emitter.f, emitter.tiles[op.operands[0]]
         self.vector = layout.vector
-        self.lhs = _Operand(left, True, self.vector, self.acc.dtype)
-        self.rhs = _Operand(rhs, False, self.vector, self.acc.dtype)
+        self.lhs = _Operand(emitter, left, True, self.vector, self.acc.dtype)
+        self.rhs = _Operand(emitter, rhs, False, self.vector, self.acc.dtype)
         self.K = left.layout.shape[1]
         self.depth = gcd(self.K, _elements_along_k(emitter))
         at = emitter.at(layout)

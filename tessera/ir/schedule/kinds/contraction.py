@@ -98,6 +98,7 @@ def layout_of(
     lhs, rhs = (_row_of(body, makers, *pair) for pair in zip(record.operands, (maps.lhs, maps.rhs), strict=True))
     return {
         "dtype": body.types[record.operands[0]].dtype,
+        "accumulator": accumulator(body, record),
         "mode": "tf32" if asked.compute is tf32 else "",
         "is_lhs_m_major": lhs[0],
         "is_rhs_n_major": rhs[0],
