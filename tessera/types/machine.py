@@ -22,7 +22,8 @@ class MatrixInstruction:
 
     `rounds` are the formats that its operands can be rounded to while they are copied to shared memory, `blocks` the
     candidates (BM, BN, BK) for the blocks of a contraction, in order of preference. One that `computes` takes an A
-    operand from registers, where threads compute it; one that `joins` leaves registers for partial results.
+    operand from registers, where threads compute it; one that `joins` leaves registers for partial results. Operands
+    of what is named `along_k`, dtypes or modes of f32, are taken only where K is their contiguous dim.
     """
 
     name: str
@@ -33,6 +34,7 @@ class MatrixInstruction:
     blocks: tuple[tuple[int, int, int], ...] = ()
     computes: bool = False
     joins: bool = False
+    along_k: tuple[str, ...] = ()
 
     def problem(self, given: Sequence[int], sizes: Sequence[int]) -> str:
         """What is wrong with rows, columns and K as given for a dot of M x N x K; empty where nothing is."""

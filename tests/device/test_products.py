@@ -89,6 +89,49 @@ def test_bits_of_other_dtypes_depend_on_no_choice(name: str) -> None:
     assert distance(found[0], wide(x) @ wide(w).T) <= (0.0 if name == "i8" else 3e-4)
 
 
+@pytest.mark.parametrize("size", [(300, 264, 520), (77, 100, 333), (1, 96, 640)])
+@pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("names", ["i8 i8", "e4m3 e4m3", "tf32 tf32"])
+def test_operands_that_lie_across_k(names: str, form: str, size: tuple[int, int, int]) -> None:
+    """Integers are exact; floats have the bits of operands that lie along it."""
+    (m, n, k), (first, _, second) = size, names.partition(" ")
+    kinds = {"i8": np.int8, "u8": np.uint8, "e4m3": ml_dtypes.float8_e4m3fn, "tf32": np.float32}
+    x, w = (
+        RNG.integers(-128 * (one == "i8"), 128, shape).astype(kinds[one])
+        if one in ("i8", "u8")
+        else random(*shape, dtype=kinds[one])
+        for one, shape in ((first, (m, k)), (second, (n, k)))
+    )
+    is_integer = first in ("i8", "u8")
+    given = x.T.copy() if form[0] == "t" else x, w if form[1] == "t" else w.T.copy()
+
+    def program(a: Any, b: Any) -> Any:
+        left = ts.ops.transpose(a) if form[0] == "t" else a
+        right = ts.ops.transpose(b) if form[1] == "t" else b
+        return ts.ops.matmul(left, right, dtype=ts.i32 if is_integer else ts.f32)
+
+    def along(a: Any, b: Any) -> Any:
+        return ts.ops.matmul(a, ts.ops.transpose(b), dtype=ts.i32 if is_integer else ts.f32)
+
+    policy = {"policy": ts.compute(ts.tf32)} if first == "tf32" else {}
+    found = on_gpu(program, *given, **policy)
+    np.testing.assert_array_equal(found, on_gpu(along, x, w, **policy))
+    assert distance(found, wide(x) @ wide(w).T) <= (0.0 if is_integer else 1e-3)
+
+
+@pytest.mark.parametrize(("k", "n"), [(520, 264), (333, 264), (333, 77)])
+@pytest.mark.parametrize("dtype", [BF16, np.float16, np.int8])
+def test_a_batch_that_is_innermost(k: int, n: int, dtype: Any) -> None:
+    x, w = ((4 * random(*shape, dtype=np.float32)).astype(dtype) for shape in ((90, 6, k), (n, k, 6)))
+
+    def program(a: Any, b: Any) -> Any:
+        result = ts.i32 if dtype is np.int8 else ts.f32
+        return ts.ops.dot_general(a, b, contract=((2,), (1,)), batch=((1,), (2,)), dtype=result)
+
+    wanted = np.einsum("mbk,nkb->bmn", wide(x), wide(w))
+    assert distance(on_gpu(program, x, w), wanted) <= (0.0 if dtype is np.int8 else 1e-5)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 16, 33, 64])
 @pytest.mark.parametrize("form", ["nt", "nn"])
 def test_few_rows(rows: int, form: str) -> None:

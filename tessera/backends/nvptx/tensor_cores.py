@@ -19,7 +19,7 @@ from tessera.types.machine import BulkCopy, HostLink, Machine, MatrixInstruction
 
 # The GPUs that code is made for: limits, caches, features and matrix instructions of each architecture.
 
-MMA_SYNC_INSTRUCTION = MatrixInstruction("mma.sync", 16, range(8, 9), blocks=MMA_SYNC_BLOCKS)
+MMA_SYNC_INSTRUCTION = MatrixInstruction("mma.sync", 16, range(8, 9), blocks=MMA_SYNC_BLOCKS, along_k=("i8", "tf32"))
 WGMMA_INSTRUCTION = MatrixInstruction(
     "wgmma",
     64,
@@ -28,6 +28,7 @@ WGMMA_INSTRUCTION = MatrixInstruction(
     blocks=(*WGMMA_BLOCKS, *PLAIN_BLOCKS),
     computes=True,
     joins=True,
+    along_k=("i8", "f8e4m3", "f8e5m2", "tf32"),
 )
 TCGEN05_INSTRUCTION = MatrixInstruction("tcgen05", 128, range(16, 257, 16), blocks=TCGEN05_BLOCKS)
 INSTRUCTIONS = {one.name: one for one in (TCGEN05_INSTRUCTION, WGMMA_INSTRUCTION, MMA_SYNC_INSTRUCTION)}

@@ -24,6 +24,7 @@ from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import size_names
 from tessera.ir.schedule.grouping import Ask, FusionRule, Group, Grouping, group_tape
 from tessera.ir.schedule.kinds.flow import plan_flow
+from tessera.ir.schedule.oriented_operands import Orientation, with_oriented_operands
 from tessera.ir.schedule.plan import function_of
 from tessera.ir.schedule.program import Program, data_of
 from tessera.ir.tile.facets import Library, Pointwise
@@ -41,6 +42,8 @@ class PlanBuilder:
         """The policy of contractions that have none of their own, on machines whose copies round; else None."""
         self.computes = False
         """Whether contractions compute operands of one-byte elements where they multiply them."""
+        self.orientation: Orientation | None = None
+        """In which orders of their dims operands of contractions are taken; None where all are."""
         self._functions: list[SpecOp] = []
         self._costs: dict[Any, Cost] = {}
         """What bodies cost that were found right: a model of many equal layers has few of them."""
@@ -48,7 +51,8 @@ class PlanBuilder:
 
     def fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> list[SSAValue]:
         """Build the plan of a tape at the end of a block; its results."""
-        program = Program(tape, self.whole_tiles, self.rounded, self.computes)
+        tape = tape if self.orientation is None else with_oriented_operands(tape, self.orientation)
+        program = Program(tape, self.whole_tiles, self.rounded, self.computes, self.orientation)
         writer = _Writer(self, block, program, dict(zip(tape.inputs, inputs, strict=True)))
         grouping = group_tape(program, self.ask, self.rules)
         check_promises(grouping)

@@ -17,6 +17,7 @@ from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, coordina
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.computed_operands import computed_operand
 from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, operand_reads, producers, spec_of
+from tessera.ir.schedule.oriented_operands import Orientation
 from tessera.ir.tile.facets import Contraction, ContractionMaps, Gather, Library, Pointwise, Reduction, View
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -48,14 +49,21 @@ class Program:
     *solid*: each is computed in one group. Where contractions copy `whole_tiles`, they read narrow operands through
     views only if those leave them along single dims of memory; others are materialized first. With `rounded`, the
     policy of contractions that have none, the copies of a machine round their operands; where it `computes`, it
-    multiplies what threads compute from one-byte elements.
+    multiplies what threads compute from one-byte elements. An `orientation` says which operands it takes in some orders
+    of their dims alone.
     """
 
     def __init__(
-        self, tape: Tape, whole_tiles: bool = False, rounded: Policy | None = None, computes: bool = False
+        self,
+        tape: Tape,
+        whole_tiles: bool = False,
+        rounded: Policy | None = None,
+        computes: bool = False,
+        orientation: Orientation | None = None,
     ) -> None:
         tape, self._after = remove_barriers(tape)
         self.tape, self.whole_tiles, self.rounded, self.computes = tape, whole_tiles, rounded, computes
+        self.orientation = orientation
         self.makers: dict[int, int] = {}
         self.free: set[int] = set()
         self._flops: dict[int, int] = {}
@@ -216,6 +224,7 @@ class Program:
             if self.whole_tiles and not needed:
                 needed = {number for number in (0, 1) if self._is_scattered(maps, number, record.operands[number])}
                 needed |= {number for number in (0, 1) if self._is_eight_bits(record, number)}
+                needed |= {number for number in (0, 1) if self._is_across(record, number)}
             return [v for number, v in enumerate(record.operands) if number in needed or self._is_computed(v)]
         if isinstance(lower, Reduction):
             return () if self.whole_tiles else self._rows_apart(record, lower)
@@ -270,6 +279,19 @@ class Program:
         axes = axes_of(maps, number)
         # Copies of the rhs may stop before a dim ends.
         return not all(is_walkable(read.at, self.type(read.value).shape, axes, number == 1) for read in reads)
+
+    def _is_across(self, record: Record, number: int) -> bool:
+        """Whether an operand is a view of memory in an order that products are not read in, and itself is in none."""
+        value, orientation = record.operands[number], self.orientation
+        maker = self.maker(value)
+        is_view = maker is not None and value in self.free and isinstance(spec_of(maker).lower, View)
+        if orientation is None or not is_view or not orientation.is_ready(self.tape, record, number):
+            return False
+        return orientation.is_across(self.tape, record, number, self._producers)
+
+    @cached_property
+    def _producers(self) -> dict[int, Record]:
+        return producers(self.tape)
 
     def _is_eight_bits(self, record: Record, number: int) -> bool:
         """Whether an operand of a contraction is widened 8-bit numbers that tensor cores take from memory alone.

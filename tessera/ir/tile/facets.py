@@ -83,10 +83,25 @@ class ContractionMaps:
 
 
 @frozen
+class Reordered:
+    """A contraction that reads one operand with its dims in another order: the view that gives them so, and the op."""
+
+    view: str
+    view_attributes: Attributes
+    op: str
+    attributes: Attributes
+
+
+@frozen
 class Contraction:
-    """A sum of products over two operands: matmul, dot_general, convolution."""
+    """A sum of products over two operands: matmul, dot_general, convolution.
+
+    `reorder(types, attributes, number, axes)` is the same contraction where the dims of operand `number` are in the
+    order `axes`, so that a machine can have that operand in memory as it multiplies it; None where there is none.
+    """
 
     maps: Callable[[Sequence[TensorType], Attributes], ContractionMaps]
+    reorder: Callable[[Sequence[TensorType], Attributes, int, tuple[int, ...]], Reordered | None] | None = None
 
 
 @frozen

@@ -58,8 +58,10 @@ def test_what_others_read_too_is_rounded_in_memory() -> None:
 
 
 def test_operands_across_k_and_other_tensor_cores_take_what_was_rounded_before() -> None:
-    """Both operands by one kernel."""
-    assert names(lower_program(nn, (256, 128), (128, 192))) == ["ttarget.kernel"] * 2
+    """What lies across K is rounded as it is written along it; other tensor cores have both by one kernel."""
+    made = lower_program(nn, (256, 128), (128, 192))
+    assert names(made) == ["ttarget.kernel", "ttarget.matrix_kernel"]
+    assert maps_of(made.targets[1]) == ["tf32", "", ""]
     by_warps = lower_program(nt, (256, 128), (192, 128), **{"matrix.instruction": "mma.sync"})
     assert names(by_warps) == ["ttarget.kernel", "ttarget.warp_kernel"]
 

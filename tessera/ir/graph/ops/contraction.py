@@ -27,7 +27,7 @@ from tessera.ir.base.spec import (
 from tessera.ir.graph.building import Types, axes_attribute, cast, cost_of, expand, same_dim
 from tessera.ir.graph.ops.segments import UNIT, join_segments, segment_length
 from tessera.ir.graph.samples import normal
-from tessera.ir.tile.facets import Contraction, ContractionMaps
+from tessera.ir.tile.facets import Contraction, ContractionMaps, Reordered
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import BlockFormat, DType
@@ -320,6 +320,29 @@ def _dot_general_maps(types: Types, attributes: Attributes) -> ContractionMaps:
     return _segment_maps(ContractionMaps(batch=shared, m=m, n=n, k=k, lhs=lhs, rhs=rhs), attributes)
 
 
+def _reorder_dot_general(types: Types, attributes: Attributes, number: int, axes: Axes) -> Reordered | None:
+    """The same contraction of an operand that is transposed: its axes are named by where they are then."""
+    name = ("lhs", "rhs")[number]
+    batch, contract, free = _split_axes(attributes, name, types[number].rank)
+    if [axis for axis in axes if axis in free] != list(free):
+        return None  # the dims of the result would be in another order
+    moved = {
+        f"{name}_batch": tuple(axes.index(axis) for axis in batch),
+        f"{name}_contract": tuple(axes.index(axis) for axis in contract),
+    }
+    return Reordered("tgraph.transpose", {"axes": axes}, "tgraph.dot_general", {**attributes, **moved})
+
+
+def _reorder_matmul(types: Types, attributes: Attributes, number: int, axes: Axes) -> Reordered | None:
+    """A matmul as a `dot_general`, of matrices whose batch dims are the same, or of which the right one has none."""
+    a, b = types
+    if min(a.rank, b.rank) < 2 or (b.rank > 2 and a.shape[:-2] != b.shape[:-2]):
+        return None
+    batch = tuple(range(b.rank - 2))
+    named = {"lhs_batch": batch, "rhs_batch": batch, "lhs_contract": (a.rank - 1,), "rhs_contract": (b.rank - 2,)}
+    return _reorder_dot_general(types, {**attributes, **named}, number, axes)
+
+
 def _group_axes(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Transpose operands so that free axes are adjacent, and contracted ones too: kernels loop over each as one."""
     made = dict(attributes)
@@ -443,7 +466,7 @@ MATMUL = OpSpec(
     reference=matmul_reference,
     cost=cost_of(_matmul_operations),
     dtypes=(*FLOATS, *INTEGERS, "i4"),
-    lower=Contraction(_matmul_maps),
+    lower=Contraction(_matmul_maps, _reorder_matmul),
     samples=(
         Sample("square", normal((8, 8), (8, 8))),
         Sample("ragged", normal((7, 13), (13, 5))),
@@ -482,7 +505,7 @@ DOT_GENERAL = OpSpec(
     cost=cost_of(_dot_general_operations),
     dtypes=(*FLOATS, *INTEGERS, "i4"),
     simplify=_group_axes,
-    lower=Contraction(_dot_general_maps),
+    lower=Contraction(_dot_general_maps, _reorder_dot_general),
     samples=(
         Sample("matrix", normal((4, 5), (5, 6)), {"lhs_contract": (1,), "rhs_contract": (0,)}),
         Sample("two contracted", normal((2, 3, 4), (4, 3, 5)), {"lhs_contract": (1, 2), "rhs_contract": (1, 0)}),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tessera.ir.base.index_maps import coordinates
 from tessera.ir.base.tape import Record
 from tessera.ir.schedule.computed_operands import computed_operand
 from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, producers, spec_of
@@ -187,8 +188,18 @@ class InlineProducer(FusionRule):
             return False
         maps = facet.maps([tape.types[operand] for operand in contraction.operands], contraction.attributes)
         layout = layout_of(tape, contraction, maps, outer, self._makers)
-        is_transposed = layout["is_rhs_n_major"] or layout["is_lhs_m_major"] or layout["is_windowed"]
-        return layout["mode"] == tf32.name and not is_transposed and self._is_whole(rounding, contraction, maps)
+        across = (layout["is_lhs_m_major"], layout["is_rhs_n_major"])
+        if self.program.orientation is not None:
+            # What lies across K is written along it first: what is rounded here need not wait for the other operand.
+            across = tuple(across[number] for number in (0, 1) if self._is_read_from(contraction, number, rounding))
+        is_copied = layout["mode"] == tf32.name and not any(across) and not layout["is_windowed"]
+        return is_copied and self._is_whole(rounding, contraction, maps)
+
+    def _is_read_from(self, contraction: Record, number: int, rounding: Record) -> bool:
+        """Whether an operand of a contraction is the result of a rounding, behind views."""
+        value = contraction.operands[number]
+        reads = self.program.trace(value, coordinates(self.program.type(value).rank))
+        return any(read.value in rounding.results for read in reads)
 
     def _is_whole(self, rounding: Record, contraction: Record, maps: ContractionMaps) -> bool:
         """Whether what is rounded is f32 in memory, read along whole dims as copies of tiles need it."""

@@ -19,6 +19,7 @@ from tessera.ir.schedule.bodies import with_gathers, with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.grouping import FusionRule, forbid_fusion
+from tessera.ir.schedule.oriented_operands import Orientation
 from tessera.ir.schedule.own_producers import with_own_producers
 from tessera.ir.schedule.plan import tape_in
 from tessera.ir.schedule.plan_builder import PlanBuilder
@@ -62,7 +63,11 @@ class FormGroups(Pass):
         tape = with_safe_sizes(tape_in(function))
         tape = with_gathers(tape) if self.machine.is_gpu else tape
         tape = with_own_producers(tape) if self.fusion else tape
-        builder.rounded = policy_over(function) if self._is_best(lambda best: bool(best.rounds)) else None
+        policy = policy_over(function)
+        builder.rounded = policy if self._is_best(lambda best: bool(best.rounds)) else None
+        is_oriented = self._is_best(lambda best: bool(best.along_k))
+        along_k = frozenset(self.machine.instructions[0].along_k) if is_oriented else frozenset[str]()
+        builder.orientation = Orientation(along_k, policy) if is_oriented else None
         builder.guards = tape.guards
         guards = tuple((guard.left, guard.right, guard.what) for guard in tape.guards)
         block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs])
