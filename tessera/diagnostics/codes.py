@@ -324,6 +324,18 @@ class TuningRanksError(TesseraError, RuntimeError):
     code = "T0802"
 
 
+class TuningError(TesseraError, ValueError):
+    """What is to be tuned cannot be: a constraint or space says nothing, or a program must not run twice."""
+
+    code = "T0803"
+
+
+class SearchError(TesseraError, ValueError):
+    """A search for a plan cannot be made: its mode or budget is none, or what it measures cannot be built."""
+
+    code = "T0810"
+
+
 def all_codes() -> dict[str, type[TesseraError]]:
     """Every code and its class, in order."""
     found = [value for value in globals().values() if isinstance(value, type) and issubclass(value, TesseraError)]

@@ -15,6 +15,7 @@ import json
 import os
 import random
 import sqlite3
+import sys
 import threading
 import time
 import warnings
@@ -39,7 +40,7 @@ from tessera.tuner.entry_format import (
 )
 from tessera.tuner.profiles import find_profile, shipped_entries
 from tessera.tuner.records import SOURCES, Entry, Plan, Signature, Trial
-from tessera.tuner.shapes import nearest
+from tessera.tuner.shapes import kind_of, nearest
 from tessera.types.settings import cache_location
 
 VERSION = 1
@@ -144,12 +145,16 @@ class Database:
         return self._run(read)
 
     def neighbours(self, signature: Signature, count: int = 4) -> list[Entry]:
-        """Entries to begin a search with: of the nearest sizes, and otherwise of the same key but for versions."""
+        """Entries to begin a search with: of the nearest sizes, and otherwise of the same key but for versions.
+
+        Groups that do the same on other sizes have names with another digest, and are neighbours.
+        """
+        kind = kind_of(signature.op_kind)
 
         def read(connection: sqlite3.Connection) -> list[Entry]:
             rows = connection.execute(
-                f"SELECT {_PARTS} FROM signatures WHERE op_kind = ? AND dtype = ? AND arch = ?",
-                (signature.op_kind, signature.dtype, signature.arch),
+                f"SELECT {_PARTS} FROM signatures WHERE substr(op_kind, 1, ?) = ? AND dtype = ? AND arch = ?",
+                (len(kind), kind, signature.dtype, signature.arch),
             )
             found = [self._find(connection, name) for name in self._signatures(rows.fetchall())]
             return [entry for entry in found if entry is not None]
@@ -188,7 +193,9 @@ class Database:
                 self._open[2].close()
             self._open = None
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # modules are gone by then, and the process lets all files go
+            return
         if memory := getattr(self, "_memory", None):
             memory.close()
         if getattr(self, "_open", None) is not None:

@@ -97,8 +97,9 @@ class Trial:
         return statistics.median(self.samples) if self.samples else None
 
 
-SOURCES = ("measured", "imported", "profile")
-"""Where a stored plan comes from, best first: measured here, imported from a file, shipped with the package."""
+SOURCES = ("measured", "imported", "profile", "cost_model")
+"""Where a stored plan comes from, best first: measured here, imported from a file, shipped with the package, or chosen
+by a model for a machine that is not here."""
 
 
 @frozen

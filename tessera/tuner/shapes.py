@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tessera.tuner.records import SOURCES, Entry, Signature
 
+_DIGEST = re.compile(r"_[0-9a-f]{10}$")
+"""Behind the name of a fusion group: a digest of its body, sizes included."""
 _NUMBER = re.compile(r"\d+")
 _LONGEST_NUMBER = 19
 """Digits of a size: more are no size of anything, and `int` of many takes long."""
@@ -95,7 +97,16 @@ def can_start_from(signature: Signature, other: Signature) -> bool:
 
 
 def _without_sizes(signature: Signature) -> tuple[str, ...]:
-    return (signature.op_kind, signature.dtype, signature.mesh_sig, signature.arch, signature.policy_hash)
+    return (kind_of(signature.op_kind), signature.dtype, signature.mesh_sig, signature.arch, signature.policy_hash)
+
+
+def kind_of(op_kind: str) -> str:
+    """What an op does, whatever its sizes: the name of a fusion group without the digest of its content.
+
+    >>> kind_of("matmul_add_gelu_9345bb2f2a"), kind_of("flash_attention")
+    ('matmul_add_gelu', 'flash_attention')
+    """
+    return _DIGEST.sub("", op_kind)
 
 
 def nearest(signature: Signature, entries: Iterable[Entry], count: int) -> list[Entry]:

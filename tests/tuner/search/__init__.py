@@ -1,0 +1,1 @@
+"""Tests of what tuning measures, predicts and reports."""
