@@ -8,7 +8,7 @@ above compares names of backends.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -64,6 +64,8 @@ class Backend(Protocol):
     """Names that `accumulation_unit` gives, the one to prefer first."""
     models: Mapping[str, tuple[str, Model]]
     """Static models of this backend's machines, by knob, each with its name; they come before the general ones."""
+    times: Mapping[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any]], float | None]]
+    """Nanoseconds of candidates by knob: of a value, in a context, beside other choices; None where it cannot say."""
 
     def compilation(self, options: Options, chooser: Chooser) -> Compilation:
         """A compilation for the machine that options name, or that is here.

@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 
 from tessera.compiler.backend import backend_of
 from tessera.compiler.options import Options
-from tessera.compiler.report import report_of, work_of
+from tessera.compiler.report import arithmetic_of, report_of, work_of
 from tessera.diagnostics.codes import CodegenError, MemoryBudgetError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.compilation import KNOBS, StaticChooser, without_collection, write_reproducer
@@ -152,6 +152,7 @@ def _facts_of(lowering: Lowering, tape: Tape) -> dict[str, Any]:
             **lowering.code.metadata(program),
             "report": report_of(program, whole, lowering.chooser, lowering.code),
             "work": work_of(program, whole, lowering.targets),
+            "arithmetic": arithmetic_of(program, whole, lowering.code),
             **_donation(program),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(program)],
         },
@@ -226,7 +227,8 @@ def _schedule(
 ) -> tuple[ModuleOp, Any, StaticChooser, Stages]:
     """A program after the graph and schedule stages."""
     backend = backend_of(options.backend)
-    chooser = StaticChooser(dict(options.overrides), {**all_models(), **backend.models}, KNOBS)
+    models = {**all_models(), **backend.models}
+    chooser = StaticChooser(dict(options.overrides), models, KNOBS, dict(options.tuned))
     compilation = backend.compilation(options, chooser)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations, observe=observe)
     module = from_tape(tape)

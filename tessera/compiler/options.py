@@ -14,7 +14,7 @@ from tessera.diagnostics.error import Fix, Span, find_nearest
 from tessera.types.device import Device
 from tessera.types.frozen import frozen
 
-_SILENT = ("memory", "offload", "largest_contraction")
+_SILENT = ("memory", "offload", "largest_contraction", "tuned")
 """Options that are left out of the text, and change no key, where they say nothing."""
 
 Knob: TypeAlias = "int | float | str | bool | tuple[int, ...]"
@@ -32,7 +32,8 @@ class Options:
     workspace may have: the backward part of a gradient rematerializes as little as fits. With `offload` values that
     wait long for their next use are moved to host memory first, and only what that leaves is rematerialized.
     `largest_contraction` is how many bytes a product may have of which far smaller results alone are needed, as a loss
-    is of logits: one that has more is computed in chunks. None is 2 GiB.
+    is of logits: one that has more is computed in chunks. None is 2 GiB. `tuned` is the plan that a tuner found:
+    choices as `overrides` are, which come before them, and which come before what models say.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
     '{"backend":"cpu","debug":false,"fast_math":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
@@ -47,6 +48,7 @@ class Options:
     memory: int | None = None
     offload: bool = False
     largest_contraction: int | None = None
+    tuned: tuple[tuple[str, Knob], ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -60,8 +62,9 @@ class Options:
         if "target" in given:
             given["backend"] = given.pop("target")
         check_names(given)
-        if "overrides" in given:
-            given["overrides"] = _sorted_pairs(given["overrides"])
+        for name in ("overrides", "tuned"):
+            if name in given:
+                given[name] = _sorted_pairs(given[name])
         if given.get("features") is not None:
             given["features"] = _features(given["features"])
         return Options(**given)
@@ -73,7 +76,7 @@ class Options:
     @property
     def text(self) -> str:
         """One line that two options share exactly when they are equal."""
-        silent = {name for name in _SILENT if getattr(self, name) is None or getattr(self, name) is False}
+        silent = {name for name in _SILENT if getattr(self, name) in (None, False, ())}
         given = {name: value for name, value in asdict(self).items() if name not in silent}
         return json.dumps(given, sort_keys=True, separators=(",", ":"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -325,3 +326,38 @@ def _grid(kernel: KernelOp, given: Iterable[Sequence[Dim]]) -> str:
     ]
     texts = [f"[{', '.join(map(str, grid))}]" for grid in grids or [kernel.grid]]
     return " and ".join(dict.fromkeys(texts))
+
+
+# How a program computes, as far as its bits depend on it and not on recipes that all programs share.
+
+Arithmetic = dict[str, int]
+"""How a program computes, by what is said of it: the calls of which that is true, or 1 where a number says nothing."""
+
+
+def arithmetic_of(program: SpecOp, kernels: Sequence[KernelOp], code: Code) -> Arithmetic:
+    """What decides the bits of a program beside the recipes that all programs share.
+
+    Dots are counted by what adds them up, in calls: fusion never changes how many there are. Functions are only named,
+    as one may be computed where each of its readers reads it.
+    """
+    found: Counter[str] = Counter()
+    known = {kernel.symbol: _units_of(kernel) for kernel in kernels if not kernel.variant_of}
+    for op in program.walk():
+        if isinstance(op, CallOp):
+            found.update(known.get(op.kernel, ()))
+    own = {text for texts in code.approximations().values() for text in texts}
+    fused = [kernel.attributes.get("numerics.fused") for kernel in kernels]
+    own |= {"multiplies fused with adds"} if any(plain(one) for one in fused if one is not None) else set[str]()
+    return {**dict(sorted(found.items())), **dict.fromkeys(sorted(own), 1)}
+
+
+def _units_of(kernel: KernelOp) -> tuple[str, ...]:
+    """The units that add up dots of floats in a kernel; those of integers are exact on all."""
+    types = ((op.unit, getattr(op.results[0].type, "dtype", None)) for op in kernel.walk() if isinstance(op, DotOp))
+    return tuple(sorted({f"sums by {unit or 'multiply-adds'}" for unit, dtype in types if dtype and dtype.is_float}))
+
+
+def differences(safe: Mapping[str, int], other: Mapping[str, int]) -> str:
+    """In what two programs compute differently; empty where they do not."""
+    names = [name for name in {**safe, **other} if safe.get(name, 0) != other.get(name, 0)]
+    return "; ".join(f"{name}: {other.get(name, 0)} instead of {safe.get(name, 0)}" for name in names)

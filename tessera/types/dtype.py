@@ -59,6 +59,10 @@ class DType:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied or sent to another process, it is still the only one of its name: code compares it by identity.
+        return parse_dtype, (self.name,)
+
     def __str__(self) -> str:
         return self.name
 

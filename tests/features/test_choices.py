@@ -238,6 +238,7 @@ OPTIONS: dict[str, Callable[[], bool]] = {
     "largest_contraction": lambda: (
         '"largest_contraction":4096' in ts.jit(block, largest_contraction=4096).explain(*BLOCK).options
     ),
+    "tuned": lambda: 'source = "autotune"' in ts.jit(block, tuned={"map.tile": 64}).lower(*BLOCK).schedule,
     "memory": lambda: '"memory":4096' in ts.jit(block, memory=4096).explain(*BLOCK).options,
     "offload": lambda: '"offload":true' in ts.jit(block, memory=4096, offload=True).explain(*BLOCK).options,
     "overrides": lambda: "64" in ts.jit(block, overrides={"map.tile": 64}).lower(*BLOCK).schedule,

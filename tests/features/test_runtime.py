@@ -295,6 +295,7 @@ ROOMS = {
     "tessera/backends/nvptx": "tests/backends/nvptx",
     "tessera/runtime": "tests/runtime",
     "tessera/compiler": "tests/compiler",
+    "tessera/tuner": "tests/tuner",
     "tessera/types": "tests/types",
     "tessera/diagnostics": "tests/diagnostics",
     "tessera/api": "tests/api",

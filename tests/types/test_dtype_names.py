@@ -5,6 +5,8 @@
 # pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,7 @@ import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.diagnostics.codes import DTypeError
 from tessera.diagnostics.error import TesseraError
-from tessera.types.dtype import ALL, find_dtype, parse_dtype
+from tessera.types.dtype import ALL, DType, find_dtype, parse_dtype
 
 NAMES = {
     "f64": "float64",
@@ -163,3 +165,8 @@ def test_arrays_made_inside_a_trace_are_data() -> None:
     ts.jit(lambda x: (found.append(ts.array(X, "f64")), x)[1], backend="reference")(X)
     assert found[0].tolist() == X.tolist()
     assert found[0].dtype is ts.f64
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_a_dtype_that_is_copied_or_sent_elsewhere_is_the_same_object(dtype: DType) -> None:
+    assert pickle.loads(pickle.dumps(dtype)) is copy.deepcopy(dtype) is dtype

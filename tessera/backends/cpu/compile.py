@@ -388,6 +388,7 @@ class _Cpu:
 
     accumulation_units: tuple[str, ...] = ()
     models: Mapping[str, tuple[str, Model]] = {}
+    times: Mapping[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any]], float | None]] = {}
 
     def compilation(self, options: CompileOptions, chooser: Chooser) -> CpuBackend:
         """For the machine at hand, or one with the features that are asked for."""

@@ -27,6 +27,7 @@ from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.passes.select_mma import SelectMma
 from tessera.backends.nvptx.pipeline import MmaChoices, target_passes, tile_passes
+from tessera.backends.nvptx.plan_times import TIMES
 from tessera.backends.nvptx.register_estimate import resources_in
 from tessera.backends.nvptx.row_copies import ACCESSES, NAME, is_needed, row_copies
 from tessera.backends.nvptx.tensor_cores import DEFAULT, GPUS, TENSOR_CORES, gpu_name
@@ -262,6 +263,7 @@ class _Nvptx:
 
     accumulation_units: tuple[str, ...] = (*TENSOR_CORES, PLAIN)
     models = MODELS
+    times = TIMES
 
     def compilation(self, options: CompileOptions, chooser: Chooser) -> NvptxCompilation:
         """For the GPU that the features name, or for a Hopper one.

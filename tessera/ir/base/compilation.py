@@ -22,10 +22,24 @@ from tessera.types.frozen import frozen
 
 @frozen
 class Choice:
-    """An answer and who gave it: `override`, `default`, the name of a model, or the tuner."""
+    """An answer and who gave it: `override`, `default`, the name of a model, or `autotune`."""
 
     value: Any
     source: str
+
+
+@frozen
+class Question:
+    """What a pass asked a chooser: the candidates, and what it was told, which is what it asked about."""
+
+    candidates: tuple[Any, ...]
+    choice: Choice
+    context: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
+    """What a model may look at: dims, dtypes, the machine."""
+
+
+AUTOTUNE = "autotune"
+"""The source of a choice that a tuner measured, compared with the bits of the safe plan, and found to pay."""
 
 
 class Chooser(Protocol):
@@ -80,36 +94,49 @@ Model: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 
 @dataclass
 class StaticChooser:
-    """Answers from overrides, then from the model of the knob, then the first candidate; it never measures.
+    """Answers from overrides, then from a tuned plan, the model of the knob, or the first candidate; it never measures.
 
-    An override may name a knob (`tile.n`) or one location that asks for it (`tile.n@group3`); the latter wins.
+    An override may name a knob (`tile.n`) or one location that asks for it (`tile.n@group3`); the latter wins. So does
+    a tuned choice. Every question is kept with its candidates: they are the space that a tuner searches.
     """
 
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     models: Mapping[str, tuple[str, Model]] = field(default_factory=dict[str, tuple[str, Model]])
     knobs: Mapping[str, str] | None = None
     """The knobs that may be asked for; any where it is None."""
-    asked: dict[str, Choice] = field(default_factory=dict[str, Choice], init=False)
+    tuned: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What a tuner chose: below what a user says, and above all models."""
+    questions: dict[str, Question] = field(default_factory=dict[str, Question], init=False)
+
+    @property
+    def asked(self) -> dict[str, Choice]:
+        """The answers that were given."""
+        return {key: question.choice for key, question in self.questions.items()}
 
     def choose(self, key: str, candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
         if not candidates:
             raise ValueError(f"`{key}` was asked for without candidates")
         knob = key.partition("@")[0]
         assert self.knobs is None or knob in self.knobs, f"the knob `{knob}` is not declared in `KNOBS`"
-        for name in (key, knob):
-            if name in self.overrides:
-                choice = Choice(_match_candidate(name, self.overrides[name], candidates), "override")
-                break
-        else:
+        choice = self._find_given(key, candidates)
+        if choice is None:
             named = self.models.get(knob)
             choice = Choice(candidates[0], "default") if named is None else _by_model(named, candidates, context)
-        self.asked[key] = choice
+        self.questions[key] = Question(tuple(candidates), choice, context)
         return choice
+
+    def _find_given(self, key: str, candidates: Sequence[Any]) -> Choice | None:
+        """What a user or a tuner says about a question; the user first, and of each the nearer name."""
+        for given, source in ((self.overrides, "override"), (self.tuned, AUTOTUNE)):
+            for name in (key, key.partition("@")[0]) if given else ():
+                if name in given:
+                    return Choice(_match_candidate(name, given[name], candidates), source)
+        return None
 
     def check_overrides(self) -> None:
         """Raises OverrideError (T0402) for an override that no pass asked for; called when a compile has ended."""
-        known = {name for key in self.asked for name in (key, key.partition("@")[0])}
-        for name in self.overrides:
+        known = {name for key in self.questions for name in (key, key.partition("@")[0])}
+        for name in (*self.overrides, *self.tuned):
             if name not in known:
                 listed = ", ".join(sorted(known)) or "none"
                 near = find_nearest(name, self.knobs or known)

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from tessera.ir.base.tape import Guard, Record, Tape, tape_text
+from tessera.ir.base.tape import Guard, Record, Tape, tape_key, tape_text
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.grouping import Group, Grouping
+from tessera.ir.schedule.program import Program
 from tessera.ir.tile.facets import Assembly, Pointwise, Reduction, View
 from tessera.types.dim import Dim, Monomial
 from tessera.types.frozen import frozen
@@ -309,3 +310,49 @@ class _Closure:
             new.update(zip(record.results, results, strict=True))
         tape.outputs = [new[value] for value in outputs]
         return Body(self.group, tape, tuple(self.inputs), tuple(outputs))
+
+
+# Names of groups that are still being formed.
+
+
+class GroupNames:
+    """Names of groups by what they compute so far; equal ones, as in equal layers, share one, and so one answer.
+
+    A number would do for one program. Plans are kept, and a record that somebody adds in front of all others would
+    give each group the choices of its neighbour.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, str] = {}
+
+    def name(self, program: Program, group: Group) -> str:
+        """The ops of a group and a digest of them, their attributes and the types of all values, not their names."""
+        axes = group.space.axes if group.space is not None else ()
+        tape = _own_tape(program, group)
+        own = tape_key(tape)
+        key = None if own is None else (group.kind.name, axes, own)
+        if key is None:
+            return name_of(canonicalize(tape)[0], group.kind.name, axes)
+        if key not in self._known:
+            self._known[key] = name_of(canonicalize(tape)[0], group.kind.name, axes)
+        return self._known[key]
+
+
+def _own_tape(program: Program, group: Group) -> Tape:
+    """The records of a group with their values numbered anew; what they read of others are the inputs."""
+    tape, numbers = Tape(), dict[int, int]()
+
+    def number(value: int) -> int:
+        if value not in numbers:
+            numbers[value] = tape.new_value(program.type(value))
+        return numbers[value]
+
+    for position in sorted(group.records):
+        record = program.tape.records[position]
+        tape.inputs += [number(value) for value in record.operands if value not in numbers]
+        operands = tuple(number(value) for value in record.operands)
+        results = tuple(number(value) for value in record.results)
+        given = record.attributes, results
+        tape.records.append(Record(record.op, operands, *given, policy=record.policy, device=record.device))
+    tape.names = [""] * len(tape.inputs)
+    return tape

@@ -32,9 +32,6 @@ from tessera.types.effect import Effects, may_swap
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
-Ask: TypeAlias = Callable[[str, int], bool]
-"""Whether a kind of fusion may happen at the group that starts with a record: `ask("fusion.row", 7)`."""
-
 LARGEST = 64
 """Records up to which groups grow: larger kernels gain nothing, hold more values than registers, and compile slowly."""
 
@@ -57,6 +54,10 @@ class Group:
     @property
     def first(self) -> int:
         return min(self.records, default=-1)
+
+
+Ask: TypeAlias = Callable[[str, Group], bool]
+"""Whether a kind of fusion may happen at a group, as it is so far: `ask("fusion.row", group)`."""
 
 
 @frozen
@@ -279,7 +280,7 @@ class Groups:
         """Whether the user lets a group be fused with others; asked once for each."""
         key = (f"fusion.{group.kind.name}", group.first)
         if key not in self._asked:
-            self._asked[key] = self.ask(*key)
+            self._asked[key] = self.ask(key[0], group)
         return self._asked[key]
 
     def sources(self, reads: Iterable[Read]) -> list[Group]:
@@ -382,6 +383,6 @@ def group_tape(program: Program, ask: Ask, rules: Sequence[type[FusionRule]]) ->
     return Groups(program, ask, rules).run()
 
 
-def forbid_fusion(knob: str, record: int) -> bool:
+def forbid_fusion(knob: str, group: object) -> bool:
     """The answer that switches all fusion off."""
     return False

@@ -6,7 +6,7 @@ computes: a constant, or a value in the memory of another one, is written where 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
@@ -17,12 +17,12 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Cost
 from tessera.ir.base.tape import Guard, Record, Tape, tape_key
 from tessera.ir.base.types import TensorAttr
-from tessera.ir.schedule.bodies import Body, bodies_of
+from tessera.ir.schedule.bodies import Body, GroupNames, bodies_of
 from tessera.ir.schedule.costs import cost_of
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import size_names
-from tessera.ir.schedule.grouping import Ask, FusionRule, Group, Grouping, group_tape
+from tessera.ir.schedule.grouping import FusionRule, Group, Grouping, group_tape
 from tessera.ir.schedule.kinds.flow import plan_flow
 from tessera.ir.schedule.oriented_operands import Orientation, with_oriented_operands
 from tessera.ir.schedule.plan import function_of
@@ -35,8 +35,12 @@ from tessera.types.policy import Policy
 class PlanBuilder:
     """Builds plans, and collects the bodies of all their groups; bodies of control flow are plans inside plans."""
 
-    def __init__(self, ask: Ask, rules: Sequence[type[FusionRule]], whole_tiles: bool = False) -> None:
+    def __init__(
+        self, ask: Callable[[str, str], bool], rules: Sequence[type[FusionRule]], whole_tiles: bool = False
+    ) -> None:
+        """`ask` says whether a kind of fusion may happen at a group, by the name that comes of its content."""
         self.ask, self.rules, self.whole_tiles = ask, rules, whole_tiles
+        self._names = GroupNames()
         self.guards: Sequence[Guard] = ()
         self.rounded: Policy | None = None
         """The policy of contractions that have none of their own, on machines whose copies round; else None."""
@@ -54,7 +58,11 @@ class PlanBuilder:
         tape = tape if self.orientation is None else with_oriented_operands(tape, self.orientation)
         program = Program(tape, self.whole_tiles, self.rounded, self.computes, self.orientation)
         writer = _Writer(self, block, program, dict(zip(tape.inputs, inputs, strict=True)))
-        grouping = group_tape(program, self.ask, self.rules)
+
+        def ask(knob: str, group: Group) -> bool:
+            return self.ask(knob, self._names.name(program, group))
+
+        grouping = group_tape(program, ask, self.rules)
         check_promises(grouping)
         for body in bodies_of(grouping):
             writer.write(body)

@@ -60,7 +60,7 @@ class Epilogue(FusionRule):
         taken = (spec_of(self.program.tape.records[number]).lower for number in self.epilogues[group.first])
         if any(isinstance(lower, Pointwise) and lower.is_promise for lower in taken):
             return False
-        return self.groups.ask("collectives.overlap", group.first)
+        return self.groups.ask("collectives.overlap", group)
 
 
 RULE = Epilogue

@@ -83,5 +83,5 @@ class FormGroups(Pass):
             body.insert_op_before(one, function)
         function.detach()  # and not erased, op by op: nothing else refers to it
 
-    def _ask(self, knob: str, record: int) -> bool:
-        return self.chooser.choose(f"{knob}@{record}", (True, False), {}).value
+    def _ask(self, knob: str, name: str) -> bool:
+        return self.chooser.choose(f"{knob}@{name}", (True, False), {}).value
