@@ -19,6 +19,7 @@ _HOME = {
     "round_nearest_even round_toward_zero flush_denormals keep_denormals scaled tile_scaled tf32",
     "tessera.diagnostics.error": "TesseraError InternalError RecompileWarning",
     "tessera.api.jit": "jit Jit",
+    "tessera.api.function": "function Function",
     "tessera.api.autodiff": "autodiff grad value_and_grad vjp jvp linearize jacfwd jacrev hessian hvp stop_gradient",
     "tessera.api.custom": "custom_jvp custom_vjp",
     "tessera.api.vmap": "vmap",
@@ -41,6 +42,7 @@ _HOME = {
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
 _WHERE["register_tree"] = ("tessera.frontend.pytree", "register")
 _MODULES = (
+    "autotune",
     "cuda",
     "data",
     "dist",

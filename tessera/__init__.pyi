@@ -1,6 +1,6 @@
 # Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
 
-from tessera import cuda, data, dist, effects, graph, nn, op, ops, optim, profile, random, stdlib, tile, train, verify
+from tessera import autotune, cuda, data, dist, effects, graph, nn, op, ops, optim, profile, random, stdlib, tile, train, verify
 from tessera.api.algebra import associative_scan, map, reduce
 from tessera.api.autodiff import autodiff, grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
@@ -10,6 +10,7 @@ from tessera.api.control import cond, while_loop, fori_loop, scan
 from tessera.api.custom import custom_jvp, custom_vjp
 from tessera.api.eager import Tensor, array, asarray, zeros, ones, full, arange
 from tessera.api.effects import deterministic
+from tessera.api.function import function, Function
 from tessera.api.jit import jit, Jit
 from tessera.api.kernel import kernel, Kernel
 from tessera.api.kv_cache import KVCache
@@ -32,6 +33,7 @@ __version__: str
 __all__ = [
     "AdaptivePrecision",
     "DType",
+    "Function",
     "Inference",
     "InternalError",
     "Jit",
@@ -57,6 +59,7 @@ __all__ = [
     "asarray",
     "associative_scan",
     "autodiff",
+    "autotune",
     "bf16",
     "bool_",
     "checkpoint",
@@ -83,6 +86,7 @@ __all__ = [
     "flush_denormals",
     "fori_loop",
     "full",
+    "function",
     "gpu",
     "grad",
     "graph",

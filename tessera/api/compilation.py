@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tessera import __version__
 from tessera.api.collectives import other_ranks
 from tessera.api.specialization import Origin, Specialization
+from tessera.api.stored_plans import has_plans, load_under_plan, options_under_plan
 from tessera.compiler.backend import backend_of, interpreter_of, manifest_of
 from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import LoadError
@@ -38,20 +39,45 @@ if TYPE_CHECKING:
     from tessera.types.device import Manifest
 
 
-def load(tape: Tape, options: Options, name: str = "") -> tuple[Program, Origin]:
-    """The program of a tape; `name` is whose it is, for the account of a miss."""
+def load(tape: Tape, options: Options, name: str = "", *, uses_stored: bool = True) -> tuple[Program, Origin]:
+    """The program of a tape; `name` is whose it is, for the account of a miss.
+
+    It is compiled under the plan that was tuned for it, where there is one that still fits, unless `uses_stored` says
+    not to look.
+    """
     options = choose_device(options, tape)
     manifest = manifest_of(options.backend)
     if not manifest.compiles:
         return interpreter_of(manifest.name).program(tape), Origin(manifest.name)
     # The runtime needs neither xDSL nor llvmlite, so a program that is in the cache runs without loading them.
     from tessera.api.eager import prepare  # noqa: PLC0415
-    from tessera.runtime.cache import default_store  # noqa: PLC0415
 
     prepare()
     warn_unknown_variables()
     if manifest.asks_device:
         options = replace(options, features=device_of(manifest).features())
+    if uses_stored and not options.tuned and has_plans():
+        return load_under_plan(
+            tape, options, lambda chosen: _load_compiled(tape, chosen, name), lambda chosen: _arithmetic(tape, chosen)
+        )
+    return _load_compiled(tape, options, name)
+
+
+def _arithmetic(tape: Tape, options: Options) -> Mapping[str, int]:
+    """How the program of a tape computes, by the disk cache or by what would be compiled."""
+    from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
+
+    executable = _read_entry(default_store(), cache_key(tape, options))
+    if executable is not None and "arithmetic" in executable.metadata:
+        return executable.metadata["arithmetic"]
+    from tessera.compiler.space import lowered_arithmetic  # noqa: PLC0415 - loads the compiler
+
+    return lowered_arithmetic(tape, options)
+
+
+def _load_compiled(tape: Tape, options: Options, name: str) -> tuple[Program, Origin]:
+    from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
+
     parts = key_parts(tape, options)
     key, store = _key(parts), default_store()
     is_shown = shows_passes()
@@ -72,13 +98,27 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Program, Origin]
     return _load_executable(executable, tape, options), Origin("compiled", key, reason)
 
 
+def compile_to_cache(tape: Tape, options: Options) -> None:
+    """Put the code of a program into the disk cache; no device is needed, its features are in the options."""
+    from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
+
+    key, store = cache_key(tape, options), default_store()
+    if _read_entry(store, key) is None:
+        executable = _compile_tape(tape, options)
+        executable.metadata[SPANS] = spans_of(tape)
+        store.put(key, executable.to_bytes())
+
+
 def find_stored(tape: Tape, options: Options) -> Executable | None:
     """What the disk cache has of a program; nothing of one whose device would have to be asked first."""
     from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
 
     manifest = manifest_of(options.backend)
-    is_known = manifest.compiles and not manifest.asks_device
-    return _read_entry(default_store(), cache_key(tape, options)) if is_known else None
+    if not manifest.compiles or manifest.asks_device:
+        return None
+    tuned = options_under_plan(tape, options)
+    found = _read_entry(default_store(), cache_key(tape, tuned))
+    return _read_entry(default_store(), cache_key(tape, options)) if found is None and tuned != options else found
 
 
 def choose_device(options: Options, tape: Tape) -> Options:

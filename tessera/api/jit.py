@@ -114,7 +114,7 @@ class Jit(_Hot):
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
         self._scoped: _Scoped | None = None
         self._within: list[Jit] = []
-        self._around, self._is_here = Around(), is_here
+        self._around, self.is_here = Around(), is_here
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
         self._rows: RowDims | None = RowDims()
         annotations = other_annotations(self.python_signature, self.parameters)
@@ -148,7 +148,7 @@ class Jit(_Hot):
             constraints=given,
             policy=self.policy,
             donate=self.donate,
-            is_here=self._is_here,
+            is_here=self.is_here,
         )
         made._binder.traces_floats = self._binder.traces_floats
         return made
@@ -290,7 +290,7 @@ class Jit(_Hot):
 
     def _where_they_are(self, tensors: Sequence[Any], made: Specialization | None = None) -> Jit | None:
         """The function on the GPU that its tensors are on; None where it runs here, or names its device itself."""
-        if device_class() is None or self._is_here or self._around.device is not None:
+        if device_class() is None or self.is_here or self._around.device is not None:
             return None
         if self.options.backend != Options().backend:
             return None
@@ -489,6 +489,38 @@ class Jit(_Hot):
         with dispatch.suspend_traces():
             # Found by name, since it is written on top of this.
             return importlib.import_module("tessera.profile.capture").profile_call(here, args, kwargs)
+
+    def autotune(
+        self,
+        /,
+        *args: Any,
+        mode: str = "hybrid",
+        budget: float = 60.0,
+        threshold: float = 0.07,
+        progress: Callable[[Any], None] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Measure other plans for the program of such a call, and adopt the fastest where it pays: a `TuningResult`.
+
+        Within `budget` seconds groups are tuned one by one, then the program as a whole, by a `mode` of search. A plan
+        is adopted where each bit is that of the safe plan and the program is faster by `threshold`, surely. It is kept:
+        later calls and processes use it and measure nothing. `progress` is told of each plan.
+        """
+        from tessera.api.program_tuning import tune_call  # noqa: PLC0415 - loads the compiler
+
+        here = self._here()
+        with dispatch.suspend_traces():
+            given: dict[str, Any] = {"mode": mode, "budget": budget, "threshold": threshold, "progress": progress}
+            result = tune_call(here, args, kwargs, **given)
+        if result.accepted and result.measurements:
+            here.forget_code()
+        return result
+
+    def forget_code(self) -> None:
+        """Let the next call load its code anew: that of the plan which is stored by then."""
+        for one in self._all():
+            one._specializations.clear()
+            one._fast, one._recent = _not_yet, ()
 
     def prepare(self, /, *args: Any, **kwargs: Any) -> tuple[Jit, Specialization, Sequence[Any]]:
         """What a call runs, compiled where it is not yet: the function on its device, its code, the code's tensors."""

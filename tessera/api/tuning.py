@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
+import statistics
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from tessera.api.kernel import Kernel
 
 METRICS = ("latency_ms",)
+LEAST_ROUNDS = 10
+"""Timed runs of a schedule, behind three that warm up, of which the median counts."""
 
 
 class Tuning:
@@ -45,6 +49,8 @@ class Tuning:
         """What was measured last: schedules with their milliseconds, fastest first."""
         self.dropped: list[tuple[Schedule, str]] = []
         """What was not measured, and why."""
+        self._first_ms = 0.0
+        """Milliseconds of the first schedule, which others are measured beside."""
         self._variants: dict[str, Kernel] = {}
 
     def choose(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kernel:
@@ -65,9 +71,13 @@ class Tuning:
         return found
 
     def _search(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Schedule:
+        """The fastest of the space; compiling counts too, and nothing begins once the budget is used up.
+
+        The first schedule is before it: that is compiled whether others are tried or not.
+        """
         self.trials, self.dropped = [], []
         seen: dict[str, Schedule] = {}
-        spent = 0.0
+        start, first = math.inf, None
         for schedule in self._alike(kernel, self._candidates(kernel, args, kwargs), args, kwargs):
             variant = kernel.with_schedule(schedule)
             try:
@@ -75,22 +85,36 @@ class Tuning:
                 if text in seen:
                     self.dropped.append((schedule, f"the same code here as {seen[text]}"))
                     continue
-                seen[text] = schedule
-                if spent * 1e3 > self.budget_ms:
+                if (time.perf_counter() - start) * 1e3 > self.budget_ms:
                     self.dropped.append((schedule, f"the budget of {self.budget_ms} ms is used up"))
                     continue
-                variant(*args, **kwargs)
+                seen[text] = schedule
+                candidate = KernelRun(variant, args, kwargs)
+                candidate.run()  # compiles it
             except CompilationError as error:
                 self.dropped.append((schedule, error.message))
                 continue
-            start = time.perf_counter()
-            self.trials.append((schedule, _measure(variant, args, kwargs)))
-            spent += time.perf_counter() - start
+            if first is None:
+                first, start = candidate, time.perf_counter()
+            self._measure(schedule, candidate, first)
         if not self.trials:
             reasons = tuple(f"{schedule}: {why}" for schedule, why in self.dropped[:4])
             raise ScheduleError("no schedule of the space can be carried out", notes=reasons)
         self.trials.sort(key=lambda trial: trial[1])
         return self.trials[0][0]
+
+    def _measure(self, schedule: Schedule, candidate: KernelRun, first: KernelRun) -> None:
+        """Keep the time of a schedule as a multiple of the first one's, which runs in the same rounds.
+
+        A slow spell of the machine slows both, and says nothing of either.
+        """
+        from tessera.tuner.protocol import Protocol, interleave  # noqa: PLC0415 - for those who tune
+        from tessera.tuner.records import Plan, Trial, median_ratio  # noqa: PLC0415
+
+        own, base, _ = interleave(candidate, first, LEAST_ROUNDS, Protocol(hopeless=math.inf), _no_flush)
+        if candidate is first:
+            self._first_ms = statistics.median(base) / 1e6
+        self.trials.append((schedule, self._first_ms / median_ratio(Trial(Plan(), tuple(own), tuple(base)))))
 
     def _candidates(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Schedule]:
         """The points of the space; choices that change bits stay at the first value that works."""
@@ -192,29 +216,41 @@ def _code(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str
     return kernel.program(*args, **kwargs).work()
 
 
-def _wait(kernel: Kernel) -> None:
-    """A call of a device's kernel may return before it is done."""
-    manifest = manifest_of(kernel.options.backend)
-    if manifest.compiles:
-        device_of(manifest).synchronize()
+class KernelRun:
+    """A kernel with its arguments, run and timed: `records.Compiled`."""
+
+    def __init__(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self._kernel, self._args, self._kwargs = kernel, args, kwargs
+        manifest = manifest_of(kernel.options.backend)
+        device = device_of(manifest) if manifest.compiles else None
+        self._wait: Callable[[], None] | None = None if device is None else device.synchronize
+
+    def run(self) -> float:
+        """Nanoseconds of a call, until the device is done with it: a call may return before."""
+        if self._wait is not None:
+            self._wait()
+        start = time.perf_counter_ns()
+        self._kernel(*self._args, **self._kwargs)
+        if self._wait is not None:
+            self._wait()
+        return float(time.perf_counter_ns() - start)
+
+    def bits(self) -> str:
+        """Nothing: schedules that would change bits are left out before anything runs."""
+        return ""
+
+    def close(self) -> None:
+        """Nothing: the kernel keeps its code."""
+
+
+def _no_flush() -> None:
+    """Kernels are called again and again, with what the last call left in caches."""
 
 
 def _device(kernel: Kernel) -> str:
     """The architecture that is measured, where the code is for the very device that is found."""
     manifest = manifest_of(kernel.options.backend)
     return device_of(manifest).architecture() if manifest.asks_device else manifest.name
-
-
-def _measure(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """The shortest of a few calls, in milliseconds."""
-    best = float("inf")
-    for _ in range(5):
-        _wait(kernel)
-        start = time.perf_counter()
-        kernel(*args, **kwargs)
-        _wait(kernel)
-        best = min(best, time.perf_counter() - start)
-    return best * 1e3
 
 
 def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -165,6 +165,35 @@ def profile(
 
 
 @app.command(cls=Command)
+def tune(
+    target: Annotated[str, typer.Argument(help=_TARGET, metavar="[MODULE:FUNCTION]", show_default=False)] = "",
+    shape: Shapes = None,
+    size: Sizes = None,
+    value: Values = None,
+    budget: Annotated[float, typer.Option(help="Seconds that it takes at most.", metavar="SECONDS")] = 60.0,
+    mode: Annotated[str, typer.Option(help="exhaustive, random, hyperband, evolutionary or hybrid.")] = "hybrid",
+    threshold: Annotated[float, typer.Option(help="By how much a plan has to be faster: 0.07 is 7 %.")] = 0.07,
+    output: Annotated[str, typer.Option(help="The folder that reports are written to.", metavar="FOLDER")] = "tuning",
+    export: Annotated[str, typer.Option(help="Write all plans that are kept to a file.", metavar="FILE")] = "",
+    imported: Annotated[str, typer.Option("--import", help="Keep the plans of a file.", metavar="FILE")] = "",
+    execute: Execute = False,
+    progress: Progress = True,
+) -> None:
+    """Measure other plans for a function, and keep the one that pays: the same bits, in less time.
+
+    Ctrl-C keeps the best so far. Later calls, in any process, use what is kept and measure nothing.
+    Example: `tessera tune examples.softmax:rows --size N=1024 --budget 60`
+    """
+    from tessera.cli.arguments import Given, Look
+    from tessera.cli.tune import Settings, exchange, show_tuning
+
+    if export or imported or not target:
+        raise typer.Exit(exchange(target, export, imported))
+    given, settings = Given(shape or (), size or (), value or ()), Settings(mode, budget, threshold, output)
+    raise typer.Exit(show_tuning(target, given, settings, Look(execute, progress)))
+
+
+@app.command(cls=Command)
 def lint(
     target: Target,
     shape: Shapes = None,

@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 
-LANGUAGE = ("cuda", "dist", "effects", "graph", "op", "ops", "random", "stdlib", "tile", "verify")
+LANGUAGE = ("autotune", "cuda", "dist", "effects", "graph", "op", "ops", "random", "stdlib", "tile", "verify")
 TRAINING = ("data", "nn", "optim", "profile", "train")
 MODULES = (*LANGUAGE, *TRAINING)
 FACADES = [ts, *(getattr(ts, name) for name in MODULES)]

@@ -26,6 +26,7 @@ from tessera.compiler.compile import compile_tape
 from tessera.ir.graph.ops.attention import causal_mask
 from tessera.ir.graph.samples import sample_dtype
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
+from tessera.tuner import device_probe
 from tessera.types.dtype import BY_NAME
 from tessera.types.rates import TABLE, Rates, Work, bound, describe_share, limits, predict, rate_at, read_table, work_in
 from tests.numerics.families import forms_of
@@ -119,9 +120,9 @@ def test_loops_of_the_cpu_move_and_compute_what_they_say() -> None:
 
 
 @pytest.mark.skipif(assembler() is None, reason="there is no `ptxas` here")
-@pytest.mark.parametrize("name", gpu_rates.TEXTS)
+@pytest.mark.parametrize("name", device_probe.TEXTS)
 def test_micro_kernels_of_a_gpu_assemble(name: str) -> None:
-    assert assemble(gpu_rates.TEXTS[name]().encode(), "sm_90a")
+    assert assemble(device_probe.TEXTS[name]().encode(), "sm_90a")
 
 
 def test_every_public_op_has_a_case_that_fills_what_is_allowed() -> None:

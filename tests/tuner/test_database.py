@@ -78,7 +78,7 @@ def test_own_measurements_come_before_imports_and_those_before_profiles(database
         assert (found.plan.overrides, found.source) == ({"map.tile": number}, source)
     database.store(MATMUL, OTHER, source="profile")
     assert plan_of(database) == Plan.of({"map.tile": 0})
-    with pytest.raises(ValueError, match="`source` is one of measured, imported, profile, got 'guessed'"):
+    with pytest.raises(ValueError, match="`source` is one of measured, imported, profile, cost_model, got 'guessed'"):
         database.store(MATMUL, OTHER, source="guessed")
 
 

@@ -1,0 +1,467 @@
+"""Tuning a jitted function: its groups one by one, then the whole program, and the plan that pays is kept.
+
+The function is compiled as it is first: that is the safe plan. Each fusion group is then tuned as a program of its own,
+which is quick, and whose result is kept under the name of its body: after an edit elsewhere it is found again. What
+groups chose is put together, choices of the whole program (fusions, streams) are tried beside it, and the best is
+measured against the safe plan. It is adopted where all bits are equal and it is faster by the threshold.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tessera.api.compilation import choose_device, device_of
+from tessera.api.stored_plans import group_signature, program_signature, stored_plans
+from tessera.api.workload import PooledMeasurer, ProgramWorkload, compile_pool, make_tensors, measurements
+from tessera.compiler.backend import manifest_of
+from tessera.compiler.options import Options
+from tessera.compiler.prediction import predictor
+from tessera.compiler.space import GroupPart, ProgramSpace, TunableKnob, space_of
+from tessera.diagnostics.codes import TuningError
+from tessera.diagnostics.error import CompilationError
+from tessera.runtime.launch import check_dims
+from tessera.tuner.acceptance import Criteria, Decision, judge
+from tessera.tuner.database import Database, default_database
+from tessera.tuner.learned import Correction, examples_of
+from tessera.tuner.protocol import DeviceEviction, InProcess, Protocol
+from tessera.tuner.records import Entry, Plan, Trial, median_ratio
+from tessera.tuner.runner import Isolated
+from tessera.tuner.search import MODES, SHARE, Outcome, Progress, Space, search
+from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.api.jit import Jit
+    from tessera.api.specialization import Specialization
+
+PROGRAM_SHARE = 0.3
+"""Of the budget, what is left for the whole program."""
+LEAST_GAIN = 0.01
+"""A choice of a group is kept where its plan is faster by this; whether all of them pay is decided for the program."""
+LEAST_SHARE = 0.01
+"""Groups that should take a smaller part of a program's time, by the static model, are left as they are."""
+
+MOST_PLANS = 32
+"""Plans that a hybrid search of one knob measures: a GPU has some 250 blocks for contractions, most for other sizes."""
+
+Tell = Callable[["TuningStep"], None]
+
+
+@frozen
+class TuningStep:
+    """What tuning says after each plan: where it is, and the progress of the search there."""
+
+    where: str
+    """The name of a group, or `program`."""
+    progress: Progress
+    left: float
+    """Seconds of the budget that are left."""
+
+
+@frozen
+class GroupResult:
+    """What became of a group: its plan, whether that was known before, and how many plans were measured."""
+
+    name: str
+    plan: Plan
+    source: str
+    """`measured`, `database`, or why it was not tuned."""
+    gain: float = 0.0
+    """How much faster it is by itself."""
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def measured(self) -> int:
+        """Plans that ran."""
+        return sum(bool(trial.samples) for trial in self.trials)
+
+
+@frozen
+class TuningResult:
+    """What tuning a function came to; printed, it is a page."""
+
+    name: str
+    plan: Plan
+    """The plan that is in force from now on: the safe one where none was better."""
+    source: str
+    """`measured`, or `database` where nothing had to be."""
+    decision: Decision | None
+    groups: tuple[GroupResult, ...]
+    outcome: Outcome | None
+    """The search over plans of the whole program."""
+    seconds: float
+    measurements: int
+    """Timed runs that it took."""
+    stopped: str = ""
+    """`budget` or `interrupted`, where it did not come to its end."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a plan other than the safe one is in force."""
+        return bool(self.plan.choices)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """Every plan of the whole program that was looked at."""
+        return self.outcome.trials if self.outcome is not None else ()
+
+    def save(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Write a page and a table for each search, with every candidate, its time or its reason; their paths."""
+        from tessera.tuner.report import html, table  # noqa: PLC0415 - few tunings are written down
+
+        os.makedirs(folder, exist_ok=True)
+        parts = {group.name: _outcome_of(group) for group in self.groups if group.trials}
+        parts |= {"program": self.outcome} if self.outcome is not None else {}
+        written = {"report.txt": "\n\n".join([str(self), *(f"{name}\n{table(one)}" for name, one in parts.items())])}
+        for name, one in parts.items():
+            accepted = self.accepted if name == "program" else None
+            written[f"{name}.html"] = html(one, accepted=accepted, title=f"{self.name}: {name}")
+        for name, text in written.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        return [os.path.join(folder, name) for name in written]
+
+    def __str__(self) -> str:
+        how = f"tuned in {self.seconds:.1f} s" if self.source == "measured" else "found in the database"
+        ended = f", ended by the {'user' if self.stopped == 'interrupted' else self.stopped}" if self.stopped else ""
+        lines = [f"{self.name}: {how}{ended}, {self.measurements} timed runs"]
+        for group in self.groups:
+            gain = f", {group.gain:+.1%} by itself" if group.plan.choices and group.source == "measured" else ""
+            lines.append(f"  {group.name}: {group.plan} ({group.source}, {group.measured} plans{gain})")
+        lines.append(f"  plan: {self.plan}")
+        if self.decision is not None:
+            found = self.decision
+            lines.append(f"  {found.gain:+.1%}, between {found.low:+.1%} and {found.high:+.1%}")
+            lines += [f"  kept the safe plan: {found.reason}"] if found.reason else []
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+@dataclass
+class ProgramTuning:
+    """One tuning of one program: what it is about, the budget, and what was found so far."""
+
+    space: ProgramSpace
+    tensors: Sequence[Any]
+    sizes: Mapping[str, int]
+    """The values of symbolic dims in this call."""
+    mode: str
+    budget: float
+    criteria: Criteria
+    tell: Tell | None
+    database: Database
+    start: float = field(default_factory=time.monotonic)
+    stopped: str = ""
+    pool: Isolated | None = None
+    """Processes that compile."""
+    eviction: DeviceEviction | None = None
+    """Memory that is written between runs, one for all searches: it is twice a GPU's L2."""
+    correction: Correction | None = None
+    """What trials of like groups say of the model."""
+
+    @property
+    def options(self) -> Options:
+        return self.space.options
+
+    @property
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return max(0.0, self.budget - (time.monotonic() - self.start))
+
+    def measurer(self, name: str, workload: ProgramWorkload) -> InProcess:
+        """What measures a workload, as the protocol wants it; plans for a GPU are compiled by other processes."""
+        return PooledMeasurer(workload, self.pool, name) if self.pool is not None else InProcess(workload, Protocol())
+
+    # Groups.
+
+    def tune_groups(self) -> list[GroupResult]:
+        """Tune the groups that take time and have something to choose, those first that take most."""
+        weights = {group.name: _weight(group, self.sizes) for group in self.space.groups}
+        whole = sum(weights.values()) or 1.0
+        groups = sorted(self.space.groups, key=lambda group: -weights[group.name])
+        found: list[GroupResult] = []
+        for number, group in enumerate(groups):
+            if not self.space.of_group(group.name):
+                continue
+            if weights[group.name] < LEAST_SHARE * whole:
+                found.append(GroupResult(group.name, Plan(), "too short to matter"))
+                continue
+            later = sum(weights[other.name] for other in groups[number:])
+            left = (self.left - PROGRAM_SHARE * self.budget) * weights[group.name] / later
+            found.append(self._tune_group(group, left))
+        return found
+
+    def _tune_group(self, group: GroupPart, seconds: float) -> GroupResult:
+        sizes = {name: _evaluate(dim, self.sizes) for name, dim in group.sizes}
+        signature = group_signature(group.name, group.tape, sizes, self.options)
+        known = self.database.lookup(signature)
+        if known is not None and self._fits(group, known):
+            return GroupResult(group.name, known.plan, "database")
+        if seconds <= 0 or self.stopped == "interrupted":
+            return GroupResult(group.name, Plan(), "no time was left for it")
+        space = space_of(group.tape, self.options)
+        if [part.name for part in space.groups] != [group.name]:
+            return GroupResult(group.name, Plan(), "it is another group by itself")
+        workload = ProgramWorkload(space, make_tensors(group.tape, sizes, self.options), self._flush())
+        workload.sizes = sizes
+        entries = self.database.neighbours(signature)
+        near = [_relocate(entry.plan, group.name) for entry in entries]
+        # What the model has wrong for other sizes, it has wrong for these.
+        known_trials = [trial for entry in entries for trial in self.database.trials(entry.signature)]
+        self.correction = Correction.fit(examples_of(known_trials))
+        with self.measurer(group.name, workload) as measurer:
+            best, trials = self._search_knobs(group.name, space.of_group(group.name), workload, measurer, seconds, near)
+        gain = median_ratio(best) - 1 if best is not None else 0.0
+        plan = best.plan if best is not None and gain >= LEAST_GAIN else Plan()
+        if not self.stopped:
+            self.database.store(signature, plan, trials)
+        return GroupResult(group.name, plan, "measured", gain, tuple(trials))
+
+    def _fits(self, group: GroupPart, entry: Entry) -> bool:
+        """Whether every choice of a stored plan is a candidate of the group still."""
+        known = {knob.key: knob.candidates for knob in self.space.of_group(group.name)}
+        return all(name in known and value in known[name] for name, value in entry.plan.choices)
+
+    def _search_knobs(
+        self,
+        where: str,
+        knobs: Sequence[TunableKnob],
+        workload: ProgramWorkload,
+        measurer: InProcess,
+        seconds: float,
+        near: Sequence[Plan],
+    ) -> tuple[Trial | None, list[Trial]]:
+        """Search the knobs of a group one after the other, the one with most candidates first.
+
+        Each is searched with what was found for those before it: of knobs that hardly depend on each other that finds
+        the best with the sum of their candidates, and not with the product.
+        """
+        best: Trial | None = None
+        trials: list[Trial] = []
+        until = time.monotonic() + seconds
+        for knob in sorted(knobs, key=lambda one: -len(one.candidates)):
+            fixed = best.plan.overrides if best is not None and median_ratio(best) > 1 else {}
+            plans = [Plan.of({**fixed, knob.key: value}) for value in knob.others]
+            wanted = {one.overrides.get(knob.key) for one in near}
+            first = [plan for plan in plans if plan.overrides[knob.key] in wanted]
+            outcome = self._search(where, plans, workload, measurer, until - time.monotonic(), first)
+            trials += outcome.trials
+            if outcome.best is not None and (best is None or median_ratio(outcome.best) > median_ratio(best)):
+                best = outcome.best
+            if outcome.stopped:
+                break
+        return best, trials
+
+    def _search(
+        self,
+        where: str,
+        plans: Sequence[Plan],
+        workload: ProgramWorkload,
+        measurer: InProcess,
+        seconds: float,
+        first: Sequence[Plan] = (),
+        mode: str = "",
+    ) -> Outcome:
+        tell = self.tell
+        outcome = search(
+            Space.of(plans, reject=workload.refusal),
+            measurer,
+            mode=mode or self.mode,
+            predict=predictor(workload.space, workload.sizes),
+            correction=None if where == "program" else self.correction,
+            share=min(SHARE, MOST_PLANS / max(1, len(plans))),
+            first=first,
+            budget=max(seconds, 0.001),
+            progress=None if tell is None else lambda progress: tell(TuningStep(where, progress, self.left)),
+        )
+        if outcome.stopped == "interrupted":
+            self.stopped = outcome.stopped
+        return outcome
+
+    def _flush(self) -> Callable[[], None] | None:
+        """What evicts the L2 of a GPU; programs of a CPU are called again and again, and have what they left there."""
+        if not manifest_of(self.options.backend).runs_in_host_memory and self.eviction is None:
+            self.eviction = DeviceEviction()
+        return self.eviction
+
+    # The whole program.
+
+    def tune_program(self, groups: Sequence[GroupResult]) -> tuple[Plan, Decision | None, Outcome | None]:
+        """Put together what groups chose, try what concerns all of it, and decide; the plan to adopt."""
+        joined = {name: value for group in groups for name, value in group.plan.choices}
+        union = self.space.fit(Plan.of(joined))
+        plans = dict.fromkeys([union] if union.choices else [])
+        for knob in self.space.shared:
+            plans |= dict.fromkeys(self._fit_plan(union, {knob.key: value}) for value in knob.others)
+        plans.pop(Plan(), None)
+        if not plans:
+            return Plan(), None, None
+        workload = ProgramWorkload(self.space, self.tensors, self._flush())
+        workload.sizes = self.sizes
+        with self.measurer("program", workload) as measurer:
+            # What groups chose is measured whatever the budget says: they were tuned for this.
+            first = [union] if union.choices else []
+            seconds = max(self.left, 1.0 if first else 0.0)
+            outcome = self._search("program", list(plans), workload, measurer, seconds, first)
+            outcome = self._join_gains(outcome, union, workload, measurer)
+            best = outcome.best
+            if best is None:
+                return Plan(), None, outcome
+            # Once more, and with more rounds: the best of many is partly the luckiest of them.
+            again = measurer.measure(best.plan, self.criteria.rounds * 2)
+            decision = judge(again, measurer.safe_bits, self.criteria)
+        return (best.plan if decision.accepted else Plan()), decision, outcome
+
+    def _fit_plan(self, plan: Plan, more: Mapping[str, Any]) -> Plan:
+        """A plan with more choices, and without those of groups that are not there under them; safe where none fits."""
+        try:
+            return self.space.fit(Plan.of({**plan.overrides, **more}))
+        except CompilationError:
+            return Plan()
+
+    def _join_gains(self, outcome: Outcome, union: Plan, workload: ProgramWorkload, measurer: InProcess) -> Outcome:
+        """Choices that each were better by themselves, measured together."""
+        tried = {trial.plan: trial for trial in outcome.trials if trial.samples and not trial.reason}
+        base = median_ratio(tried[union]) if union in tried else 1.0
+        better = [plan for plan, trial in tried.items() if plan != union and median_ratio(trial) > base + LEAST_GAIN]
+        if len(better) < 2 or self.stopped:
+            return outcome
+        joined = self._fit_plan(union, {name: value for plan in better for name, value in plan.choices})
+        if joined in tried or not joined.choices:
+            return outcome
+        more = self._search("program", [joined], workload, measurer, max(self.left, 1.0), mode="exhaustive")
+        trials = (*outcome.trials, *more.trials)
+        able = [trial for trial in (outcome.best, more.best) if trial is not None]
+        return replace(outcome, trials=trials, best=max(able, key=median_ratio, default=None))
+
+
+def _relocate(plan: Plan, group: str) -> Plan:
+    """A plan of a group of other sizes as one of this group: the same knobs, asked for elsewhere."""
+    return Plan.of({f"{name.partition('@')[0]}@{group}": value for name, value in plan.choices})
+
+
+def _outcome_of(group: GroupResult) -> Outcome:
+    """The searches of a group as one."""
+    able = [trial for trial in group.trials if trial.samples and not trial.reason]
+    trials = tuple(sorted(group.trials, key=lambda trial: (bool(trial.reason), trial.time or 0.0)))
+    return Outcome(trials, max(able, key=median_ratio, default=None), len(trials), 0.0)
+
+
+def _evaluate(dim: Any, sizes: Mapping[str, int]) -> int:
+    return int(dim.evaluate({name: sizes[name] for name in dim.symbols})) if hasattr(dim, "symbols") else int(dim)
+
+
+def _weight(group: GroupPart, sizes: Mapping[str, int]) -> float:
+    """Nanoseconds of all calls of a group, by the static model."""
+    own = {name: _evaluate(dim, sizes) for name, dim in group.sizes}
+    return group.calls * float(_evaluate(group.time, {**sizes, **own}) if group.time is not None else 1.0)
+
+
+def tune_call(
+    function: Jit,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    mode: str = "hybrid",
+    budget: float = 60.0,
+    threshold: float = 0.07,
+    progress: Tell | None = None,
+    retunes: bool = False,
+) -> TuningResult:
+    """Tune the program of a call, or find what was tuned before; the plan is stored either way.
+
+    Raises TuningError (T0803) for a program that must not run twice, and for settings that say nothing.
+    """
+    check_settings(mode, budget, threshold)
+    here, made, tensors = function.prepare(*args, **kwargs)
+    options = compiled_options(here, made)
+    tape, before, start = made.traced.tape, measurements(), time.monotonic()
+    signature = program_signature(tape, options)
+    database = default_database()
+    known = None if retunes else database.lookup(signature)
+    if known is not None:
+        plan = stored_plans().plan_for(signature)
+        return TuningResult(here.name, plan, "database", None, (), None, time.monotonic() - start, 0)
+    check_effects(here.name, made)
+    executable: Any = getattr(made.loaded, "executable")  # noqa: B009 - the protocol of programs does not have it
+    sizes = check_dims(executable, [tuple(tensor.shape) for tensor in tensors])
+    space, criteria = space_of(tape, options), Criteria(threshold=threshold)
+    tuning = ProgramTuning(space, tensors, sizes, mode, budget, criteria, progress, database, start)
+    try:
+        with compile_pool({"program": tape, **{part.name: part.tape for part in space.groups}}, options) as tuning.pool:
+            groups = tuning.tune_groups()
+            plan, decision, outcome = tuning.tune_program(groups)
+    finally:
+        if tuning.eviction is not None:
+            tuning.eviction.close()
+    stopped = tuning.stopped or (outcome.stopped if outcome is not None else "")
+    if plan.choices or not stopped or stopped == "budget":
+        database.store(signature, plan, outcome.trials if outcome is not None else ())
+    seconds, runs = time.monotonic() - start, measurements() - before
+    return TuningResult(here.name, plan, "measured", decision, tuple(groups), outcome, seconds, runs, stopped)
+
+
+def compiled_options(here: Jit, made: Specialization) -> Options:
+    """The options that a program's code is made with: where it runs, and for which device exactly."""
+    chosen = replace(choose_device(here.options, made.traced.tape), tuned=())
+    manifest = manifest_of(chosen.backend)
+    if not manifest.compiles:
+        raise TuningError(
+            f"backend `{chosen.backend}` interprets programs: it has nothing to tune",
+            fix='tune it on the CPU: `jit(backend="cpu")`',
+        )
+    return replace(chosen, features=device_of(manifest).features()) if manifest.asks_device else chosen
+
+
+def check_effects(name: str, made: Specialization) -> None:
+    """Raises TuningError (T0803) for a program whose runs others would see, or wait for."""
+    effects = made.traced.effects
+    for effect, why in (("io", "acts on the outside"), ("collective", "waits for other ranks")):
+        if effects.has(effect):
+            raise TuningError(
+                f"`{name}` {why}, and tuning runs a program many times",
+                notes=(f"rule: a program with the effect `{effect}` runs when it is called, and never else",),
+                fix="tune a function without it, and call that",
+            )
+
+
+def check_settings(mode: str, budget: float, threshold: float) -> None:
+    """Raises TuningError (T0803) for settings that are none."""
+    if mode not in MODES:
+        raise TuningError(f"`mode` is one of {', '.join(MODES)}, got {mode!r}", fix='write `mode="hybrid"`')
+    for word, value, least in (("budget", budget, 0.0), ("threshold", threshold, -1.0)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > least:  # pyright: ignore[reportUnnecessaryIsInstance]
+            what = "seconds, more than 0" if word == "budget" else "a fraction, such as 0.07"
+            raise TuningError(f"`{word}` is a number of {what}, got {value!r}", fix=f"write `{word}={least + 1.07:g}`")
+
+
+def space(function: Any, /, *args: Any, **kwargs: Any) -> ProgramSpace:
+    """What may be chosen for the program of a call: each knob with its candidates, default, source and class.
+
+    >>> found = ts.autotune.space(ts.jit(lambda x, y: x @ y), ts.ones((64, 64)), ts.ones((64, 64)))
+    >>> [knob.name for knob in found.knobs]
+    ['contraction.block']
+    """
+    here, made, _ = _check_jitted("space", function).prepare(*args, **kwargs)
+    return space_of(made.traced.tape, compiled_options(here, made))
+
+
+def tune(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, **settings: Any) -> TuningResult:
+    """As `function.autotune(*args, **kwargs)`, for functions whose own parameters have names of its settings."""
+    jitted = _check_jitted("tune", function)
+    result = tune_call(jitted, args, kwargs or {}, **settings)
+    if result.accepted and result.measurements:
+        jitted.forget_code()
+    return result
+
+
+def _check_jitted(what: str, function: Any) -> Jit:
+    if not hasattr(function, "prepare"):
+        raise TuningError(
+            f"`autotune.{what}` takes a jitted function, got {type(function).__name__}", fix="write `ts.jit(function)`"
+        )
+    return function

@@ -1,0 +1,139 @@
+"""Plans that were tuned before: whose they are, and the code of a program under the one that is kept for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from tessera.compiler.backend import manifest_of
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import TuningError
+from tessera.ir.base.tape import POLICY, Tape, tape_hash
+from tessera.types.settings import Settings, cache_location
+
+if TYPE_CHECKING:
+    from tessera.tuner.fallback import SafePlans
+    from tessera.tuner.records import Plan, Signature
+
+T = TypeVar("T")
+
+FOLDER = "tuning"
+"""The folder of the database, below that of the disk cache."""
+
+
+def has_plans() -> bool:
+    """Whether anything was ever tuned by this user: else nobody pays for a look into the database."""
+    return os.path.isdir(os.path.join(cache_location()[0], FOLDER))
+
+
+@cache
+def _plans_of(path: str) -> SafePlans:
+    from tessera.tuner.database import default_database  # noqa: PLC0415 - sqlite, for those who tuned something
+    from tessera.tuner.fallback import SafePlans  # noqa: PLC0415
+
+    return SafePlans(default_database())
+
+
+def stored_plans() -> SafePlans:
+    """The plans of this user's database, of which those that were found wrong are not given again."""
+    return _plans_of(cache_location()[0])
+
+
+def forget_plans() -> None:
+    """Look at all stored plans as if for the first time: those that were found wrong too."""
+    _plans_of.cache_clear()
+
+
+def program_signature(tape: Tape, options: Options) -> Signature:
+    """Whose plan that of a whole program is; symbolic dims stand by name, as one code serves all their values."""
+    shapes = [tape.types[value].shape for value in tape.inputs]
+    texts = [[str(dim) for dim in shape] for shape in shapes]
+    return signature_of(f"program_{tape_hash(tape)[:16]}", texts, tape, options)
+
+
+def group_signature(name: str, tape: Tape, sizes: Mapping[str, int], options: Options) -> Signature:
+    """Whose plan that of a fusion group is: its body by its content, symbolic sizes by their buckets."""
+    from tessera.tuner.shapes import shape_signature  # noqa: PLC0415 - see `_plans_of`
+
+    texts: list[list[str]] = []
+    for value in tape.inputs:
+        dims = tape.types[value].shape
+        values = [dim.evaluate({name: sizes[name] for name in dim.symbols}) for dim in dims]
+        symbolic = [axis for axis, dim in enumerate(dims) if dim.symbols]
+        texts.append([shape_signature(values, symbolic)])
+    return signature_of(name, texts, tape, options)
+
+
+def signature_of(name: str, shapes: Sequence[Sequence[str]], tape: Tape, options: Options) -> Signature:
+    """A signature on this machine, by this compiler, under the policy of a program and the user's own options."""
+    from tessera.runtime.ranks import world  # noqa: PLC0415 - see `_plans_of`
+    from tessera.tuner.records import Signature  # noqa: PLC0415
+
+    dtypes = dict.fromkeys(str(tape.types[value].dtype) for value in tape.inputs)
+    policy = f"{sorted(tape.promises.get(POLICY, {}).items())} {replace(options, tuned=()).text}"
+    ranks = world.size()
+    return Signature(
+        name,
+        ";".join("x".join(shape) for shape in shapes),
+        ",".join(dtypes),
+        f"ranks{ranks}" if ranks > 1 else "",
+        architecture(options),
+        hashlib.sha256(policy.encode()).hexdigest()[:16],
+        runtime_text(options),
+    )
+
+
+def architecture(options: Options) -> str:
+    """The machine that code is for and measured on: a GPU by its architecture, a CPU by all that it can do."""
+    from tessera.api.compilation import device_of, machine_text  # noqa: PLC0415 - it imports this
+
+    manifest = manifest_of(options.backend)
+    if manifest.asks_device:
+        return str(device_of(manifest).architecture())
+    return f"{manifest.name}-{hashlib.sha256(machine_text().encode()).hexdigest()[:8]}"
+
+
+def runtime_text(options: Options) -> str:
+    """A hash of driver, runtime and compiler."""
+    from tessera.api.compilation import compiler_text  # noqa: PLC0415 - it imports this
+    from tessera.tuner.records import runtime_hash  # noqa: PLC0415 - see `_plans_of`
+
+    parts = [compiler_text(), str(Settings.from_environment().threads)]
+    if manifest_of(options.backend).asks_device:
+        from tessera.runtime.devices.cuda.driver import driver  # noqa: PLC0415 - for a GPU alone
+
+        parts.append(str(driver().version))
+    return runtime_hash(*parts)
+
+
+def load_under_plan(
+    tape: Tape, options: Options, make: Callable[[Options], T], arithmetic: Callable[[Options], Mapping[str, int]]
+) -> T:
+    """What `make` gives under the plan that is kept for a program; under the safe one where there is none that is good.
+
+    A plan that no longer fits the compiler, or whose code computes otherwise than that of the safe plan (a file that
+    somebody wrote), is left, and said so once.
+    """
+
+    def compile_plan(plan: Plan) -> T:
+        chosen = replace(options, tuned=plan.choices)
+        made = make(chosen)
+        if plan.choices and arithmetic(chosen) != arithmetic(options):
+            from tessera.compiler.report import differences  # noqa: PLC0415 - it needs xDSL
+
+            found = differences(arithmetic(options), arithmetic(chosen))
+            raise TuningError(f"the plan that is kept changes bits: {found}", fix="tune again")
+        return made
+
+    return stored_plans().compile(program_signature(tape, options), compile_plan)[0]
+
+
+def options_under_plan(tape: Tape, options: Options) -> Options:
+    """The options that a program is compiled with: under the plan that is kept for it, where there is one."""
+    if options.tuned or not has_plans():
+        return options
+    return replace(options, tuned=stored_plans().plan_for(program_signature(tape, options)).choices)
