@@ -485,6 +485,23 @@ len(found.kernels), sorted(found.trace)""",
 [(row.kind, row.launches, row.flops, row.bytes) for row in found.roofline]""",
     "tessera.profile.write_report": """found = ts.jit(lambda x: ts.ops.relu(x @ x.T)).profile(x)
 ts.profile.write_report("report.html", "a layer", found, series={"loss": [2.0, 1.5]}).name""",
+    "tessera.Function": """f = ts.function(lambda x: x + 1)
+isinstance(f, ts.Function), isinstance(f, ts.Jit)""",
+    "tessera.autotune.TuningResult": """f = ts.jit(lambda x, y: x @ y)
+isinstance(f.autotune(ts.ones((8, 8)), ts.ones((8, 8)), budget=1.0), ts.autotune.TuningResult)""",
+    "tessera.autotune.TuningStep": """steps: list[ts.autotune.TuningStep] = []
+f = ts.jit(lambda x, y: x @ y)
+result = f.autotune(ts.ones((8, 8)), ts.ones((8, 8)), budget=1.0, progress=steps.append)""",
+    "tessera.autotune.cache": """signature = ts.autotune.signature(op="softmax", shape=(64, 64), arch="GB200")
+ts.autotune.cache.lookup(signature)""",
+    "tessera.autotune.measurements": "ts.autotune.measurements() >= 0",
+    "tessera.autotune.plan": """signature = ts.autotune.signature(op="matmul", shape=(64, 64, 64), arch="GB200")
+plan = ts.autotune.plan({"tiles": [(64, 64, 64), (32, 64, 64)]}, constraints={"HBM_util": "<0.85"}, signature=signature)
+len(plan.plans)""",
+    "tessera.autotune.search": """signature = ts.autotune.signature(op="matmul", shape=(64, 64, 64), arch="GB200")
+ts.autotune.search(ts.autotune.plan({"rsmmag": [True]}, signature=signature)).source""",
+    "tessera.autotune.tune": """f = ts.jit(lambda x, mode: x @ mode)
+result = ts.autotune.tune(f, (ts.ones((8, 8)),), {"mode": ts.ones((8, 8))}, budget=1.0)""",
     "tessera.effects.ALL": "sorted(ts.effects.ALL)",
     "tessera.effects.KINDS": "ts.effects.KINDS",
     "tessera.effects.PURE": "ts.effects.PURE",
