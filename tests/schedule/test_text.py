@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from tessera.diagnostics.codes import IRSyntaxError
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.interpret import InterpretError
 from tessera.ir.base.text import parse_module, print_module
@@ -45,7 +46,8 @@ HOOKS = """
 tsched.tile %attn chosen = [128,128,64] { source = "autotune" }
 tsched.collective %attn { algo = "ring", quantize = "fp8" }
 """
-
+ANNOTATION = """%0 = "tessera.schedule.pipeline"(%A, %B) {double_buffer=true}
+"""
 
 PRINTED = {
     ATTENTION: """tsched.module {
@@ -82,10 +84,36 @@ def test_texts_of_the_specification_print_back(text: str) -> None:
     assert again == printed
 
 
-def test_hooks_are_part_of_a_plan() -> None:
-    (plan,) = parse_module(f"tsched.module {{\n{HOOKS}\ntsched.return\n}}").ops
-    hooks = list(plan.regions[0].block.ops)[:-1]
-    assert tokens_of("".join(print_module(op) for op in hooks)) == tokens_of(HOOKS)
+@pytest.mark.parametrize("text", [HOOKS, ANNOTATION], ids=["hooks", "annotation"])
+@pytest.mark.parametrize("around", ["{}", "tsched.module {{\n{}\ntsched.return\n}}"], ids=["alone", "in a module"])
+def test_hooks_and_annotations_print_back_alone_and_in_a_plan(text: str, around: str) -> None:
+    """What nothing defines, `%attn` or `%A`, is an input of the module around it; of a text alone, of the text."""
+    module = parse_module(around.format(text))
+    verify(module)
+    printed = print_module(module).split("{\n", 1)[1].rsplit("}", 1)[0]
+    assert tokens_of(printed) == tokens_of(around.format(text).replace("}}", "}"))
+    again = parse_module(print_module(module))
+    verify(again)
+    assert print_module(again) == print_module(module)
+    generic = parse_module(print_module(module, generic=True))
+    verify(generic)
+    assert print_module(generic) == print_module(module)
+
+
+def test_a_name_without_a_type_is_an_error_in_a_function() -> None:
+    text = "tsched.module @f() {\n  tsched.tile %a chosen = 4\n  tsched.return\n}"
+    with pytest.raises(IRSyntaxError, match="values used but not defined"):
+        parse_module(text)
+
+
+def test_one_name_in_two_modules_is_two_values() -> None:
+    plan = "tsched.module {\n%y = tsched.fuse @f(%attn)\ntsched.return %y\n}\n"
+    module = parse_module(HOOKS + plan + plan)
+    verify(module)
+    hint, *arguments = [value.name_hint for value in module.body.block.args] + [
+        op.regions[0].block.args[0].name_hint for op in module.ops if op.regions
+    ]
+    assert [hint, *arguments] == ["attn"] * 3
 
 
 def test_free_names_are_inputs_in_the_order_they_are_met() -> None:

@@ -116,13 +116,15 @@ def _make_class(spec: OpSpec) -> type[SpecOp]:
         "traits": OpTraits(lambda: _traits(spec)),
     }
     body.update(_accessors(spec))
+    if spec.form == "quoted":
+        body["print"] = Operation.print  # by which xDSL tells ops whose names it writes in quotes
     return type(class_name(spec.name), (SpecOp,), body)
 
 
 def class_name(name: str) -> str:
     """The class of an op by its name: `ttile.arg_reduce` is `ArgReduceOp`."""
     short = name.split(".", 1)[1]
-    return re.sub(r"(?:^|_)(\w)", lambda match: match.group(1).upper(), short) + "Op"
+    return re.sub(r"(?:^|[_.])(\w)", lambda match: match.group(1).upper(), short) + "Op"
 
 
 def accessor_names(spec: OpSpec) -> dict[str, str]:
@@ -172,10 +174,11 @@ def class_lookup(dialect: str, namespace: dict[str, Any]) -> Callable[[str], typ
     """
 
     def find(name: str) -> type[SpecOp]:
-        short = re.sub(r"(?<!^)(?=[A-Z])", "_", name.removesuffix("Op")).lower()
-        if not name.endswith("Op") or find_spec(f"{dialect}.{short}") is None:
+        named = (spec for spec in _DIALECTS.get(dialect, ()) if class_name(spec.name) == name)
+        spec = next(named, None)
+        if spec is None:
             raise AttributeError(f"`{dialect}` has no op whose class is `{name}`")
-        found = namespace[name] = op_class(f"{dialect}.{short}")
+        found = namespace[name] = op_class(spec.name)
         _NAMESPACES.setdefault(dialect, []).append((namespace, name))
         return found
 

@@ -368,9 +368,9 @@ class Reader:
             raise LiteralError(f"expected a value of kind `{kind}`", at)
         return normalize(kind, found)
 
-    def entries(self, kind_of: Callable[[str], str]) -> dict[str, Any]:
+    def entries(self, kind_of: Callable[[str], str], brackets: str = "{}") -> dict[str, Any]:
         """`{a = 1, b = 2}`, each value of the kind its name asks for."""
-        self.take("{")
+        self.take(brackets[0])
         found: dict[str, Any] = {}
 
         def entry() -> None:
@@ -381,7 +381,7 @@ class Reader:
             self.take("=")
             found[key] = self.value(kind_of(key))
 
-        self.items("}", entry)
+        self.items(brackets[1], entry)
         return found
 
     def _value(self) -> Any:

@@ -383,11 +383,13 @@ def function_results(op: SpecOp) -> Sequence[Any]:
     return () if last is None else last.operand_types
 
 
-def parse_attributes(cls: type[SpecOp], parser: Parser) -> tuple[dict[str, ValueAttr], dict[str, ValueAttr]]:
+def parse_attributes(
+    cls: type[SpecOp], parser: Parser, brackets: str = "{}"
+) -> tuple[dict[str, ValueAttr], dict[str, ValueAttr]]:
     """Properties and discardable attributes of `{...}`; the latter have a dot in their name."""
 
     def read(reader: Reader) -> dict[str, Any]:
-        return reader.entries(lambda name: cls.kinds.get(name, "any"))
+        return reader.entries(lambda name: cls.kinds.get(name, "any"), brackets)
 
     start = parser.pos
     entries = read_with(parser, read)

@@ -380,7 +380,13 @@ def _ops_near(op: Operation) -> Iterator[Operation]:
     yield from root.walk()
 
 
-STAGE_OF_DIALECT = {"tgraph": "graph", "tsched": "schedule", "ttile": "tile", "ttarget": "target"}
+STAGE_OF_DIALECT = {
+    "tgraph": "graph",
+    "tsched": "schedule",
+    "tessera": "schedule",
+    "ttile": "tile",
+    "ttarget": "target",
+}
 
 
 _LOWERING_ADVICE = "run the passes before it, which choose what fits, or change what the text chooses"

@@ -13,15 +13,15 @@ from io import StringIO
 from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, IntegerAttr, ModuleOp, i64
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError
 
 from tessera.diagnostics.codes import IRSyntaxError, VersionError
 from tessera.diagnostics.error import Span
-from tessera.ir.base.dialect_of import DialectContext, properties_of
-from tessera.ir.base.op import CURRENT, SpecOp, value_text
-from tessera.ir.base.types import ValueAttr, location_of, type_text_of
+from tessera.ir.base.dialect_of import DialectContext, is_isolated, properties_of
+from tessera.ir.base.op import CURRENT, FORMS, SpecOp, value_text
+from tessera.ir.base.types import MarkAttr, ValueAttr, location_of, type_text_of
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -226,10 +226,14 @@ def _parser_class() -> Any:
             super().__init__(DialectContext(), "", source.name)
             self._parser_state = ParserState(TextLexer(Input(source.text, source.name)))
             self.version, self.source = version, source
+            self.level, self.free = 0, dict[str, SSAValue]()
 
         def parse_operation(self) -> Operation:
             start = self.pos
+            self.level += 1
             op = super().parse_operation()
+            self.level -= 1
+            self.free.update(_take_free_names(self))
             if isinstance(op, SpecOp):
                 try:
                     upgrade(op, self.version)
@@ -239,10 +243,78 @@ def _parser_class() -> Any:
                 op.location = location_of(self.source.span_at(start))
             return op
 
+        def _parse_generic_operation(self, op_type: type[Operation]) -> Operation:
+            return op_type.parse(self) if _is_quoted(op_type, self) else super()._parse_generic_operation(op_type)
+
+        def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
+            module = super().parse_module(allow_implicit_module)
+            _bind_arguments(self.free, module)
+            return module
+
         def _get_op_by_name(self, name: str) -> type[Operation]:
             return super()._get_op_by_name(new_name(name, self.version))
 
     return TextParser
+
+
+def _is_free(value: SSAValue) -> bool:
+    """Whether a value has no type and is used by ops of a module, or of regions in it, and of no function."""
+    if not (isinstance(value.type, MarkAttr) and value.type.is_unknown):
+        return False
+    for use in value.uses:
+        at = use.operation.parent_op()
+        while isinstance(at, SpecOp):
+            if is_isolated(at.spec):
+                return False
+            at = at.parent_op()
+    return True
+
+
+def _take_free_names(parser: Any) -> dict[str, SSAValue]:
+    """Values of which only names are known, used in no function: inputs of the module, which is not there yet."""
+    waiting: dict[str, dict[int, SSAValue]] = {} if parser.level else parser.forward_ssa_references
+    found = {name: values[0] for name, values in waiting.items() if set(values) == {0} and _is_free(values[0])}
+    for name, value in found.items():
+        parser.ssa_values[name] = (value,)
+        del waiting[name]
+    return found
+
+
+def _bind_arguments(free: Mapping[str, SSAValue], module: ModuleOp) -> None:
+    """Make each value that nothing defines an argument of the module around its first use."""
+    for name, value in free.items():
+        at: Operation | None = next(iter(value.uses)).operation
+        while at is not None and not isinstance(at, ModuleOp):
+            at = at.parent_op()
+        block = (at or module).body.block
+        argument = block.insert_arg(value.type, len(block.args))
+        argument.name_hint = name if SSAValue.is_valid_name(name) else None
+        value.replace_all_uses_with(argument)
+
+
+def _is_quoted(op_type: type[Operation], parser: Any) -> bool:
+    """Whether an op has a form with its name in quotes, and stands in it; in MLIR's generic form it has properties."""
+    if not (issubclass(op_type, SpecOp) and op_type.spec.form == "quoted"):
+        return False
+    start = parser.pos
+    parser.parse_op_args_list()
+    has_properties = parser.lexer.input.at(parser.pos) == "<"
+    parser._resume_from(start)  # pyright: ignore[reportPrivateUsage]
+    return not has_properties
+
+
+class _TextPrinter(Printer):
+    """A printer that leaves out the arguments of a module, which are names without types, and writes quoted forms."""
+
+    def print_region(self, region: Region, print_entry_block_args: bool = True, *rest: Any, **names: Any) -> None:
+        is_shown = print_entry_block_args and not isinstance(region.parent, ModuleOp)
+        super().print_region(region, is_shown, *rest, **names)
+
+    def print_op_with_default_format(self, op: Operation) -> None:
+        if isinstance(op, SpecOp) and op.spec.form == "quoted" and not self.print_generic_format:
+            FORMS["quoted"].print(op, self)
+        else:
+            super().print_op_with_default_format(op)
 
 
 class _Source:
@@ -316,5 +388,5 @@ def _error_span(error: ParseError, source: _Source) -> Span:
 def print_module(op: Operation, *, generic: bool = False, locations: bool = False) -> str:
     """The text of a module or of any op, ending in a new line."""
     stream = StringIO()
-    Printer(stream, print_generic_format=generic, print_debuginfo=locations).print_op(op)
+    _TextPrinter(stream, print_generic_format=generic, print_debuginfo=locations).print_op(op)
     return stream.getvalue() + "\n"

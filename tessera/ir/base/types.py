@@ -267,7 +267,12 @@ class VectorAttr(ShapedAttr):
 
 
 class MarkAttr(Data[None], TypeAttribute):
-    """A type without parameters; a subclass gives the name."""
+    """A type without parameters; a subclass gives the name.
+
+    `is_unknown` says that it is no type at all: only the name of a value is known.
+    """
+
+    is_unknown: ClassVar[bool] = False
 
     @property
     def text(self) -> str:

@@ -27,8 +27,10 @@ from tessera.ir.base.op import (
     print_function,
     types_text,
 )
+from tessera.ir.base.spec import Attribute, OpSpec, Registry
 from tessera.ir.base.types import MarkAttr, ValueAttr, attribute_of, read_with
 from tessera.ir.schedule.ops import REGISTRY
+from tessera.ir.schedule.ops.plan import stages_of
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class UntypedAttr(MarkAttr):
     """The type of a value of which only the name is known; it is left out in text."""
 
     name = "tsched.value"
+    is_unknown = True
 
 
 class FunctionAttr(MarkAttr):
@@ -52,23 +55,34 @@ UNTYPED = UntypedAttr(None)
 
 @frozen
 class Shape:
-    """What is special in the text of an op: the attribute that comes first as `@name`, and those with a keyword."""
+    """What is special in the text of an op: the attribute that comes first as `@name`, and those with a keyword.
+
+    A region is written `name(axis = "pp") {...}`, and gives what its body yields.
+    """
 
     symbol: str = ""
     keywords: tuple[str, ...] = ()
+    is_region: bool = False
 
 
 _SHAPES = {
     "tsched.fuse": Shape("body"),
+    "tsched.stage": Shape("body"),
     "tsched.call": Shape("kernel", ("sizes",)),
     "tsched.pipeline": Shape("symbol"),
     "tsched.tile": Shape("", ("candidates", "chosen")),
+    "tsched.mesh.region": Shape(is_region=True),
+    "tsched.pipeline.region": Shape(is_region=True),
 }
 _PLAIN = Shape()
 
 
 def _print(op: SpecOp, printer: Printer) -> None:
     shape = _SHAPES.get(op.name, _PLAIN)
+    if shape.is_region:
+        printer.print_string(f"({attributes_text(op)[2:-1]}) ")
+        printer.print_region(op.regions[0], print_entry_block_args=False, print_empty_block=False)
+        return
     if shape.symbol:
         printer.print_string(f" @{op.value(shape.symbol)}")
     if shape.symbol and op.spec.operands:
@@ -90,6 +104,8 @@ def _print(op: SpecOp, printer: Printer) -> None:
 
 def _parse(cls: type[SpecOp], parser: Parser) -> Any:
     shape = _SHAPES.get(cls.name, _PLAIN)
+    if shape.is_region:
+        return _parse_region(cls, parser)
     properties: dict[str, ValueAttr] = {}
     operands: list[UnresolvedOperand] = []
     if shape.symbol:
@@ -112,6 +128,18 @@ def _parse(cls: type[SpecOp], parser: Parser) -> Any:
         properties=complete(cls, properties),
         attributes=attributes,
         regions=regions,
+    )
+
+
+def _parse_region(cls: type[SpecOp], parser: Parser) -> Any:
+    properties, attributes = parse_attributes(cls, parser, "()")
+    region = parse_body(parser)
+    last = region.block.last_op
+    return cls.create(
+        result_types=() if last is None else last.operand_types,
+        properties=complete(cls, properties),
+        attributes=attributes,
+        regions=[region],
     )
 
 
@@ -151,18 +179,27 @@ def _print_module(op: SpecOp, printer: Printer) -> None:
     if op.value("symbol"):
         print_function(op, printer)
         return
-    printer.print_string(f"{attributes_text(op, hidden=('symbol',))} ")
+    attributes = attributes_text(op, hidden=("symbol",))
+    printer.print_string(f" attributes{attributes} " if attributes else " ")
     printer.print_region(op.regions[0], print_entry_block_args=False, print_empty_block=False)
 
 
 def _parse_module(cls: type[SpecOp], parser: Parser) -> Any:
     if parser.lexer.input.at(parser.pos) == "@":
         return parse_function(cls, parser)
-    around = set(parser.forward_ssa_references)
+    properties: dict[str, ValueAttr] = {}
+    attributes: dict[str, ValueAttr] = {}
+    if parser.parse_optional_keyword("attributes") is not None:
+        properties, attributes = parse_attributes(cls, parser)
+    # A module is isolated: names of the text around it are others.
+    around, outer = dict(parser.forward_ssa_references), dict(parser.ssa_values)
+    parser.forward_ssa_references.clear()
+    parser.ssa_values.clear()
     region = parse_body(parser)
-    undefined = [name for name in parser.forward_ssa_references if name not in around]
-    _bind_undefined_names(parser, region, undefined)
-    return cls.create(properties=complete(cls, {}), regions=[region])
+    _bind_undefined_names(parser, region, list(parser.forward_ssa_references))
+    parser.forward_ssa_references.update(around)
+    parser.ssa_values.update(outer)
+    return cls.create(properties=complete(cls, properties), attributes=attributes, regions=[region])
 
 
 def _bind_undefined_names(parser: Parser, region: Region, names: list[str]) -> None:
@@ -175,9 +212,62 @@ def _bind_undefined_names(parser: Parser, region: Region, names: list[str]) -> N
             value.replace_all_uses_with(argument)
 
 
+def _print_annotation(op: SpecOp, printer: Printer) -> None:
+    """`"tessera.schedule.pipeline"(%A, %B) {double_buffer=true}`, the name in quotes and printed already."""
+    printer.print_string("(")
+    printer.print_list(op.operands, printer.print_ssa_value)
+    printer.print_string(")")
+    printer.print_string(attributes_text(op))
+
+
+def _parse_annotation(cls: type[SpecOp], parser: Parser) -> Any:
+    operands = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_unresolved_operand)
+    properties: dict[str, ValueAttr] = {}
+    attributes: dict[str, ValueAttr] = {}
+    if parser.lexer.input.at(parser.pos) == "{":
+        properties, attributes = parse_attributes(cls, parser)
+    return cls.create(
+        operands=[_resolve(parser, operand) for operand in operands],
+        result_types=[UNTYPED],
+        properties=complete(cls, properties),
+        attributes=attributes,
+    )
+
+
+def _check_annotation(op: SpecOp) -> None:
+    given = {name: value for name, value in op.values().items() if value is not None}
+    try:
+        stages_of(given)
+    except ValueError as error:
+        op.fail(str(error), 'write `"tessera.schedule.pipeline"(%A, %B) {double_buffer = true}`')
+    if not op.operands:
+        op.fail("`tessera.schedule.pipeline` names the values that loops are to prefetch, and there are none")
+
+
+ANNOTATIONS = Registry(
+    "tessera",
+    (
+        OpSpec(
+            name="tessera.schedule.pipeline",
+            summary="Groups that read all of these values prefetch them in their loops, with so many buffers.",
+            operands=("values*",),
+            results=("pipeline",),
+            attributes=(
+                Attribute("double_buffer", "bool", None, "two buffers for each tile, or one"),
+                Attribute("stages", "int", None, "so many buffers for each tile"),
+            ),
+            form="quoted",
+            verify=_check_annotation,
+        ),
+    ),
+)
+"""What says something of a plan and is written with its name in quotes, as ops of no dialect are."""
+
 FORMS["plan"] = Form(_print_module, _parse_module)
 FORMS["host"] = Form(_print, _parse)
+FORMS["quoted"] = Form(_print_annotation, _parse_annotation)
 
 assert FORMS.keys() >= {spec.form for spec in REGISTRY}, "an op is of a form that nothing prints"
 
 DIALECT = install(REGISTRY, [UntypedAttr, FunctionAttr])
+install(ANNOTATIONS)

@@ -121,6 +121,29 @@ class RecordedChooser:
         return found
 
 
+def resolve_annotations(module: ModuleOp) -> None:
+    """Write on groups what `"tessera.schedule.pipeline"(%a, %b) {double_buffer = true}` says of those that read them.
+
+    Refuses (T0401) an annotation of values that no group reads together, and one that a group contradicts.
+    """
+    for program in programs_in(module):
+        for op in [op for op in program.walk() if op.name == "tessera.schedule.pipeline"]:
+            assert isinstance(op, SpecOp)
+            wanted = {name: value for name, value in op.values().items() if value is not None}
+            readers = [use.operation for use in op.operands[0].uses if isinstance(use.operation, typed_ops.FuseOp)]
+            groups = [fuse for fuse in readers if all(value in fuse.operands for value in op.operands)]
+            if not groups:
+                refuse(
+                    op, f"no group reads these {len(op.operands)} values together: there is no loop to prefetch them in"
+                )
+            for fuse in groups:
+                if fuse.pipeline not in (None, wanted):
+                    refuse(op, f"`@{fuse.body}` has `pipeline` {fuse.pipeline}, and this says {wanted}")
+                fuse.set_value("pipeline", wanted)
+            op.detach()
+            op.erase()
+
+
 _CALLBACKS: Mapping[str, tuple[str, ...]] = {"fresh_key": ("io", "random"), "axis_index": ()}
 """The effects of calls of Python that do other things than input and output."""
 

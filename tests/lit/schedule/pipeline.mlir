@@ -46,3 +46,19 @@ tgraph.func @free_1(%x: !tgraph.tensor<[256, 256], bf16>, %w: !tgraph.tensor<[25
   %0 = tgraph.matmul %x, %w : (!tgraph.tensor<[256, 256], bf16>, !tgraph.tensor<[256, 256], bf16>) -> !tgraph.tensor<[256, 256], bf16>
   tgraph.return %0 : (!tgraph.tensor<[256, 256], bf16>) -> ()
 }
+// -----
+// An annotation of values says it of the groups that read all of them, and is gone then.
+// TILE-LABEL: tsched.module @annotated(
+// TILE-NOT:     tessera.schedule.pipeline
+// TILE:         ttile.for %{{.*}} {step = 64, prefetch = 1, buffers = 2}
+// HOPPER-LABEL: tsched.module @annotated(
+// HOPPER:         ttarget.ring {{.*}} stages = 2}
+tsched.module @annotated(%A: !tgraph.tensor<[256, 256], bf16>, %B: !tgraph.tensor<[256, 256], bf16>) -> !tgraph.tensor<[256, 256], bf16> {
+  %0 = "tessera.schedule.pipeline"(%A, %B) {double_buffer=true}
+  %a = tsched.fuse @annotated_1(%A, %B) {kind = "contraction"} : !tgraph.tensor<[256, 256], bf16>
+  tsched.return %a
+}
+tgraph.func @annotated_1(%x: !tgraph.tensor<[256, 256], bf16>, %w: !tgraph.tensor<[256, 256], bf16>) -> !tgraph.tensor<[256, 256], bf16> {
+  %0 = tgraph.matmul %x, %w : (!tgraph.tensor<[256, 256], bf16>, !tgraph.tensor<[256, 256], bf16>) -> !tgraph.tensor<[256, 256], bf16>
+  tgraph.return %0 : (!tgraph.tensor<[256, 256], bf16>) -> ()
+}

@@ -62,7 +62,7 @@ tsched.module @said(%x: !ttile.buffer<[64], f32>) {
 
 // What is said of layouts, collectives and pipelines keeps no two calls apart, and none of it is lost.
 // CHECK-LABEL: tsched.module @choices(
-// CHECK-DAG:     tsched.layout %x {partition = ["batch"], mesh_axes = ["dp"]}
+// CHECK-DAG:     tsched.layout %x {partition = ["B"], mesh_axes = ["dp"]}
 // CHECK-DAG:     tsched.collective %x {pattern = "RS_MM_AG", axis = "tp", algo = "ring", quantize = "fp8"}
 // CHECK-DAG:     tsched.pipeline @train {axis = "pp", stages = 3, microbatch = 8}
 // CALLS-LABEL: tsched.module @choices(
@@ -72,7 +72,7 @@ tsched.module @said(%x: !ttile.buffer<[64], f32>) {
 tsched.module @choices(%x: !ttile.buffer<[B], f32>) -> !ttile.buffer<[B], f32> attributes {workspace = 512*B} {
   %a = tsched.alloc {offset = 0} : !ttile.buffer<[B, 64], f32>
   tsched.call @f(%a) sizes = [B]
-  tsched.layout %x {partition = ["batch"], mesh_axes = ["dp"]}
+  tsched.layout %x {partition = ["B"], mesh_axes = ["dp"]}
   tsched.collective %x {pattern = "RS_MM_AG", axis = "tp", algo = "ring", quantize = "fp8"}
   tsched.pipeline @train {axis = "pp", stages = 3, microbatch = 8}
   %b = tsched.alloc {offset = 256*B} : !ttile.buffer<[B, 64], f32>

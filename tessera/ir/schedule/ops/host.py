@@ -10,6 +10,8 @@ from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr, ShapedAttr, TensorAttr
 from tessera.ir.schedule.ops import COST, host_op
 from tessera.types.device import problem
+from tessera.types.dim import Dim
+from tessera.types.shape import is_refuted
 
 if TYPE_CHECKING:
     from tessera.ir.schedule.typed_ops import AliasOp, AllocOp, CallbackOp, CollectiveStartOp, ForOp
@@ -32,6 +34,32 @@ def _check_start(op: CollectiveStartOp) -> None:
     if (len(op.operands), len(op.results)) != wanted:
         op.fail(f"`{op.name}` takes the sent value and gives the received one, or takes the buffers of both")
     _check_buffers(op)
+    _check_exchanged(op)
+
+
+def _check_exchanged(op: CollectiveStartOp) -> None:
+    """Ranks gather one value of each, or exchange parts of as many elements: sizes are compared as expressions."""
+    sent, received = (value.type for value in (*op.operands, *op.results))
+    if not (isinstance(sent, ShapedAttr) and isinstance(received, ShapedAttr)):
+        return
+    if sent.dtype is not received.dtype:
+        op.fail(f"`{op.call}` moves {sent.dtype} and gives {received.dtype}: a collective converts nothing")
+    wanted = sent.data.size * (op.ranks if op.call == "all_gather" else 1)
+    # Of no elements there are as many by any rule, so sizes are taken from 1 on.
+    least_one = {name: Dim.symbol(name) + 1 for name in wanted.symbols | received.data.symbols}
+    if is_refuted(wanted.substitute(least_one), received.data.size.substitute(least_one)):
+        advice = "it gives those of all ranks" if op.call == "all_gather" else "it gives as many as it takes"
+        op.fail(
+            f"`{op.call}` of {sent.data} over the {op.ranks} ranks of `{op.axis}` has {wanted} elements, "
+            f"and {received.data} has {received.data.size}",
+            advice,
+        )
+    over = (sent.data.size % op.ranks).value
+    if op.call == "all_to_all" and over:
+        op.fail(
+            f"`all_to_all` divides {sent.data} among the {op.ranks} ranks of `{op.axis}`, and {over} elements are left",
+            "each rank gets as many: pad what is sent",
+        )
 
 
 def _check_wait(op: SpecOp) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.schedule.kinds import kernel_kinds
 from tessera.ir.schedule.ops import COST, host_op
+from tessera.ir.schedule.ops.mesh import check_mesh
 
 if TYPE_CHECKING:
-    from tessera.ir.schedule.typed_ops import FuseOp, LayoutOp, ModuleOp, TileOp
+    from tessera.ir.schedule.typed_ops import FuseOp, ModuleOp, TileOp
 
 MOST_STAGES = 8
 """Buffers of one tile at most: deeper prefetches find no shared memory."""
@@ -20,6 +20,7 @@ MOST_STAGES = 8
 def _check_program(op: ModuleOp) -> None:
     from tessera.ir.schedule.host_program.accesses import check_program  # noqa: PLC0415 - it needs the classes made here
 
+    check_mesh(op)
     check_program(op)
 
 
@@ -65,18 +66,6 @@ def _check_tile(op: TileOp) -> None:
         op.fail("a tile choice has candidates or a chosen value")
 
 
-def _check_layout(op: LayoutOp) -> None:
-    dims, axes = op.partition, op.mesh_axes
-    if len(dims) != len(axes):
-        op.fail(f"`partition` names {len(dims)} dims and `mesh_axes` {len(axes)} axes of the mesh")
-
-
-def _check_pipeline(op: SpecOp) -> None:
-    for name in ("stages", "microbatch"):
-        if op.value(name) < 1:
-            op.fail(f"`{name}` must be at least 1, got {op.value(name)}")
-
-
 SPECS = (
     OpSpec(
         name="tsched.module",
@@ -88,6 +77,7 @@ SPECS = (
             Attribute("guards", "guards", (), "triples (left, right, what): equalities of dims checked at every call"),
             Attribute("workspace", "dim", None, "bytes of temporaries, once memory is planned"),
             Attribute("offloaded", "dim", None, "bytes of offloaded values in host memory, where there are any"),
+            Attribute("mesh", "any", None, "axes of the mesh with their sizes, as in {dp = 2, tp = 4}"),
             *COST,
         ),
         regions=("body",),
@@ -134,41 +124,6 @@ SPECS = (
             Attribute("knob", "str", "", "the name of the choice"),
         ),
         verify=_check_tile,
-    ),
-    host_op(
-        name="tsched.layout",
-        summary="How a tensor is sharded over the mesh: the dims that are partitioned, and the mesh axis of each.",
-        operands=("value",),
-        results=(),
-        attributes=(
-            Attribute("partition", "strs", doc="names of dims"),
-            Attribute("mesh_axes", "strs", doc="an axis of the mesh for each"),
-        ),
-        verify=_check_layout,
-    ),
-    host_op(
-        name="tsched.collective",
-        summary="The plan of a group's collective: its pattern, the mesh axis, the algorithm, the dtype on the wire.",
-        operands=("group",),
-        results=(),
-        attributes=(
-            Attribute("pattern", "str", ""),
-            Attribute("axis", "str", ""),
-            Attribute("algo", "str", ""),
-            Attribute("quantize", "str", ""),
-        ),
-    ),
-    host_op(
-        name="tsched.pipeline",
-        summary="A program split into pipeline stages along a mesh axis, through which microbatches go.",
-        results=(),
-        attributes=(
-            Attribute("symbol", "symbol", doc="the program"),
-            Attribute("axis", "str"),
-            Attribute("stages", "int"),
-            Attribute("microbatch", "int"),
-        ),
-        verify=_check_pipeline,
     ),
     host_op(
         name="tsched.materialize",

@@ -30,6 +30,7 @@ from tessera.ir.schedule.plan import (
     choices_for,
     fusions_in,
     overwritten_arguments,
+    resolve_annotations,
     write_choice,
 )
 from tessera.ir.schedule.typed_ops import FuseOp
@@ -53,6 +54,7 @@ class EmitTiles(Pass):
     library: KernelLibrary | None = None
 
     def run(self, module: ModuleOp) -> None:
+        resolve_annotations(module)
         functions = symbol_table(module)
         made: dict[str, tuple[str, ...]] = {}
         asked: dict[str, RecordedChooser] = {}
