@@ -246,11 +246,6 @@ def _parser_class() -> Any:
         def _parse_generic_operation(self, op_type: type[Operation]) -> Operation:
             return op_type.parse(self) if _is_quoted(op_type, self) else super()._parse_generic_operation(op_type)
 
-        def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
-            module = super().parse_module(allow_implicit_module)
-            _bind_arguments(self.free, module)
-            return module
-
         def _get_op_by_name(self, name: str) -> type[Operation]:
             return super()._get_op_by_name(new_name(name, self.version))
 
@@ -362,9 +357,11 @@ def parse_module(text: str, name: str = "<text>") -> ModuleOp:
     version = version_of_text(text, name)
     source.check_nesting()
     try:
-        module = _parser_class()(source, version).parse_module()
+        parser = _parser_class()(source, version)
+        module: ModuleOp = parser.parse_module()
     except ParseError as error:
         raise IRSyntaxError(_syntax_message(error, text), span=_error_span(error, source)) from error
+    _bind_arguments(parser.free, module)
     stamp(module)
     return module
 
