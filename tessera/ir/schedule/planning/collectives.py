@@ -212,12 +212,14 @@ def _in_network(call: str, n: int, topology: Topology) -> Plan | None:
         return None
     levels = [topology.inside, *([topology.between] if topology.nodes > 1 else [])]
     directions = 2 if call == "all_reduce" else 1
-    # Bytes go up and come down at the same time, so they count once: at the rate of the slowest level.
-    time = directions * sum(level.latency for level in levels) + max(n / level.bandwidth for level in levels)
-    sent = float(n) if call in REDUCING else n / topology.ranks
-    return Plan(
-        call, "in_network", topology.ranks, n, directions * len(levels), sent, float(n) * (len(levels) > 1), time
-    )
+    # Bytes go up and come down at the same time, so they count once; of parts, a node's own need not reach it.
+    counts = (topology.ranks, topology.nodes)
+    moved = [n * (1.0 if call == "all_reduce" else (count - 1) / count) for count in counts]
+    slowest = max(bytes / level.bandwidth for bytes, level in zip(moved, levels, strict=False))
+    time = directions * sum(level.latency for level in levels) + slowest
+    sent = moved[0] if call in REDUCING else n / topology.ranks
+    crossing = moved[1] if len(levels) > 1 else 0.0
+    return Plan(call, "in_network", topology.ranks, n, directions * len(levels), sent, crossing, time)
 
 
 _PLANNERS = {
@@ -242,7 +244,7 @@ class CollectiveMatmul:
     """
 
     chunks: int
-    steps: tuple[tuple[int | None, int | None, int | None], ...]
+    steps: tuple[tuple[int | None, ...], ...]
     time: float
     sequential: float
 

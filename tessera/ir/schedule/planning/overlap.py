@@ -15,6 +15,7 @@ from xdsl.ir import SSAValue
 
 from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import ShapedAttr
 from tessera.ir.schedule.planning.collectives import plan_collective
 from tessera.types.frozen import frozen
 from tessera.types.topology import Topology
@@ -193,5 +194,5 @@ def tasks_of(program: SpecOp, sizes: Mapping[str, int], topology: Topology) -> l
 def _bytes_of(op: SpecOp, sizes: Mapping[str, int]) -> int:
     """Bytes of a collective as plans count them: of the gathered value, or of what a rank exchanges."""
     received = (*op.operands, *op.results)[-1].type
-    size: int = received.data.bytes.evaluate(sizes)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
-    return int(size)
+    assert isinstance(received, ShapedAttr), "a collective moves tensors or buffers"
+    return received.data.bytes.evaluate(sizes)
