@@ -140,6 +140,15 @@ def test_the_ring_follows_the_topology() -> None:
     assert "ring = 0 -> 2 -> 1 -> 3" in plan_collective("all_reduce", 1 << 20, spread, algorithm="ring").render()
 
 
+def test_ranks_that_are_not_linked_reach_each_other_through_others() -> None:
+    square = topology_of({"devices": 4, "peers": ((0, 2), (2, 1), (1, 3), (3, 0))})
+    plan = plan_collective("all_reduce", 1 << 20, square, deterministic=True)
+    exchange = plan_collective("all_to_all", 1 << 20, square, algorithm="ring")
+    assert (plan.algorithm, plan.time, plan.sent) == ("direct", 2 * exchange.time, 2 * exchange.sent)
+    assert plan.order == (0, 2, 1, 3)
+    assert topology_of_axis(square, {"tp": 4}, "tp") == square
+
+
 @given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair[0] < pair[1]), min_size=1))
 def test_no_ring_has_fewer_steps_between_unlinked_devices(peers: set[tuple[int, int]]) -> None:
     topology = topology_of({"devices": 6, "peers": tuple(sorted(peers))})

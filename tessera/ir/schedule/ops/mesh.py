@@ -119,31 +119,43 @@ def _is_before(first: Operation, second: Operation) -> bool:
     return at is first
 
 
-def _check_shards(op: LayoutOp) -> None:
-    counts: dict[str, int] = {}
-    for dim, axis in zip(op.partition, op.mesh_axes, strict=True):
-        size = size_of_axis(op, axis)
-        counts[dim] = 0 if size == 0 else counts.get(dim, 1) * size
+def dim_positions(op: LayoutOp) -> dict[str, int]:
+    """The position of each dim that a layout of a typed value names; empty for a value without a type.
+
+    A dim is named by its symbol, by `dims` of the layout, or by its number.
+    """
     type_ = op.operands[0].type
     if not isinstance(type_, TensorAttr | BufferAttr):
-        return  # of a value without a type only the names are known
+        return {}
     names = op.dims or tuple(dim.symbol_name or str(axis) for axis, dim in enumerate(type_.shape))
     if len(names) != len(type_.shape):
         op.fail(f"`dims` names {len(names)} dims, and the tensor {type_.data} has {len(type_.shape)}")
-    for name, count in counts.items():
-        at = int(name) if name.isdigit() and name not in names and int(name) < len(names) else None
-        if at is None and name not in names:
+    found: dict[str, int] = {}
+    for name in op.partition:
+        if name in names:
+            found[name] = names.index(name)
+        elif name.isdigit() and int(name) < len(names):
+            found[name] = int(name)
+        else:
             listed = ", ".join(f"`{one}`" for one in names)
             op.fail(
                 f"`partition` names dim `{name}`, and the dims of {type_.data} are {listed}",
                 f"name one of them, or say what they are called: `dims = [{', '.join(['...'] * len(names))}]`",
             )
-        at = names.index(name) if at is None else at
-        if count:
-            axes = [axis for dim, axis in zip(op.partition, op.mesh_axes, strict=True) if dim == name]
-            check_divides(
-                op, Dim.of(type_.shape[at]), count, f"dim `{name}` over {' and '.join(f'`{a}`' for a in axes)}"
-            )
+    return found
+
+
+def _check_shards(op: LayoutOp) -> None:
+    counts: dict[str, int] = {}
+    for dim, axis in zip(op.partition, op.mesh_axes, strict=True):
+        size = size_of_axis(op, axis)
+        counts[dim] = counts.get(dim, 1) * size
+    for name, position in dim_positions(op).items():
+        axes = [f"`{axis}`" for dim, axis in zip(op.partition, op.mesh_axes, strict=True) if dim == name]
+        type_ = op.operands[0].type
+        assert isinstance(type_, TensorAttr | BufferAttr)
+        if counts[name]:
+            check_divides(op, type_.shape[position], counts[name], f"dim `{name}` over {' and '.join(axes)}")
 
 
 def check_divides(op: SpecOp, dim: Dim, count: int, what: str) -> None:
@@ -429,6 +441,7 @@ SPECS = (
             Attribute("algo", "str", "", ", ".join(ALGORITHMS)),
             Attribute("quantize", "str", "", f"the dtype on the wire: {', '.join(WIRE_DTYPES)}"),
             Attribute("topology", "any", None, "links of the devices: {nodes = 2, devices = 8, inside = 450.0, ...}"),
+            Attribute("plan", "any", None, "steps, bytes from each rank and nanoseconds, once an algorithm is chosen"),
         ),
         verify=_check_collective,
     ),

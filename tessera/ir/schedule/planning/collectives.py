@@ -128,6 +128,8 @@ def topology_of_axis(topology: Topology, mesh: Mapping[str, int], axis: str) -> 
             span=None,
             fix="let the sizes of its axes make the number of devices, and name one of them",
         )
+    if mesh[axis] == topology.ranks:
+        return topology
     names = list(mesh)
     stride = prod(mesh[name] for name in names[names.index(axis) + 1 :])
     group = [at * stride for at in range(mesh[axis])]
@@ -146,7 +148,7 @@ def topology_of_axis(topology: Topology, mesh: Mapping[str, int], axis: str) -> 
 # One planner for each algorithm; None where a topology, or a collective, has none.
 
 
-def _ring(call: str, n: int, topology: Topology) -> Plan | None:
+def _ring(call: str, n: int, topology: Topology) -> Plan:
     p, order = topology.ranks, ring_order(topology)
     passes = 2 if call == "all_reduce" else 1
     # In a ring what goes to rank r + d passes d links: all_to_all moves each byte through half of the ring.
@@ -178,12 +180,14 @@ def _tree(call: str, n: int, topology: Topology) -> Plan | None:
     return Plan(call, "tree", topology.ranks, n, hops, sent, sent * bool(between), time)
 
 
-def _direct(call: str, n: int, topology: Topology) -> Plan | None:
-    if topology.peers:
-        return None  # ranks that are not linked would pass through others
+def _direct(call: str, n: int, topology: Topology) -> Plan:
     p, d = topology.ranks, topology.devices
     passes = 2 if call == "all_reduce" else 1
     part = n / p
+    if topology.peers:  # parts for ranks that are not linked pass through others: around the ring, half of it each
+        ring = _ring("all_to_all", n, topology)
+        moved = passes * ring.sent, passes * ring.crossing, passes * ring.time
+        return Plan(call, "direct", p, n, passes * ring.hops, *moved, ring.order)
     inside = (d - 1) * topology.inside.time(part)
     # The devices of a node send to those of all others at once, through one link.
     outside = (p - d) * topology.between.latency + d * (p - d) * part / topology.between.bandwidth
