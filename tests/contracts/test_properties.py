@@ -31,6 +31,7 @@ GRAPH, MATRIX = "tests/ir/graph/test_passes.py", "tests/backends/nvptx/test_mma_
 SAME = f"{MATRIX}::test_the_interpreter_gives_the_same_before_and_after"
 PLAN = "tests/schedule/test_meaning.py::test_a_plan_gives_what_the_graph_gives"
 NVPTX = "tests/backends/nvptx"
+PLANNING = "tests/schedule/planning"
 HERE = "tests/contracts/test_properties.py"
 CHECKED = f"{HERE}::test_checks_let_through_what_the_line_makes_and_change_nothing"
 ROWS_ON_TARGET = f"{NVPTX}/test_row_passes.py::test_what_is_decided_on_target_ir_changes_attributes_alone_and_fits"
@@ -84,12 +85,20 @@ PROPERTIES = {
     "schedule-choose-tiles": "tests/determinism/test_bits.py::test_any_schedule_gives_the_same_bits",
     "schedule-deduplicate": PLAN,
     "schedule-emit-tiles": PLAN,
+    "schedule-expand-pipelines": f"{PLANNING}/test_passes.py::test_expanded_pipelines_run_as_their_schedule_says",
     "schedule-form-groups": PLAN,
+    "schedule-infer-halos": f"{PLANNING}/test_stencils.py::test_windows_behind_slices",
+    "schedule-materialize-groups": (
+        f"{PLANNING}/test_passes.py::test_functions_have_the_groups_that_are_materialized_and_the_plan_stays"
+    ),
     "schedule-merge-launches": "tests/schedule/test_merge_launches.py::test_meaning_is_kept",
     "schedule-overlap-collectives": (
         "tests/schedule/test_overlap.py::test_overlapping_keeps_every_bit_and_the_order_of_starts"
     ),
     "schedule-place-buffers": "tests/schedule/test_meaning.py::test_a_host_program_gives_what_the_graph_gives",
+    "schedule-plan-collectives": (
+        f"{PLANNING}/test_passes.py::test_what_is_written_on_a_collective_is_the_fastest_plan"
+    ),
     "schedule-plan-memory": "tests/schedule/test_memory.py::test_buffers_that_live_at_one_time_are_apart_for_all_sizes",
     "schedule-reorder-launches": (
         "tests/schedule/test_launch_order.py::test_random_programs_run_in_any_order_and_are_written_down_in_it"

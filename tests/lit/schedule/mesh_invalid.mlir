@@ -418,3 +418,35 @@ tsched.func @f(%x: !tgraph.tensor<[6, 8], f32>) -> !tgraph.tensor<[6, 8], f32> {
 // And of what.
 // CHECK: error[T0401]: `tessera.schedule.pipeline` names the values that loops are to prefetch, and there are none
 %0 = "tessera.schedule.pipeline"() {double_buffer = true}
+
+// -----
+
+// Orders that are written by hand run every action.
+// CHECK: error[T0401]: the order of rank 1 has `B1` not
+// CHECK: help: leave the orders out, and those of the schedule are taken
+tsched.pipeline @train {axis = "pp", stages = 2, microbatch = 2, orders = [["F0", "F1", "B0", "B1"], ["F0", "F1", "B0"]]}
+
+// -----
+
+// Once.
+// CHECK: error[T0401]: the order of rank 0 has `F0` twice
+tsched.pipeline @train {axis = "pp", stages = 1, microbatch = 1, orders = [["F0", "F0", "B0"]]}
+
+// -----
+
+// And ranks do not wait for each other.
+// CHECK: error[T0401]: rank 0 waits at `B0` for `B0` of rank 1, which waits too: a deadlock
+// CHECK: help: run what it waits for earlier
+tsched.pipeline @train {axis = "pp", stages = 2, microbatch = 2, orders = [["F0", "B0", "F1", "B1"], ["F0", "F1", "B0", "B1"]]}
+
+// -----
+
+// There is an order for each rank.
+// CHECK: error[T0401]: there are orders of 1 ranks, and 2 stages
+tsched.pipeline @train {axis = "pp", stages = 2, microbatch = 2, orders = [["F0", "B0", "F1", "B1"]]}
+
+// -----
+
+// An action is a forward or a backward.
+// CHECK: error[T0401]: `W0` is no action: they are `F3` and `B0.1`
+tsched.pipeline @train {axis = "pp", stages = 1, microbatch = 1, orders = [["F0", "B0", "W0"]]}

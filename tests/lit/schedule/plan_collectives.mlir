@@ -54,3 +54,19 @@ tsched.module @left(%y: !tgraph.tensor<[B], f32>) attributes {mesh = {tp = 8}} {
   tsched.collective %b {pattern = "RS_MM_AG", axis = "tp", topology = {devices = 8}}
   tsched.return
 }
+
+// -----
+
+// In a region a collective is over its axis: one device of each of two nodes, whose links eight groups share.
+// CHECK-LABEL: tsched.module @region(
+// CHECK-NEXT:    %{{.*}} = tsched.mesh.region(axis = "dp") {
+// CHECK:           tsched.collective %{{.*}} {pattern = "all_gather", axis = "dp", algo = "ring", topology = {nodes = 2, devices = 8}, plan = {hops = 1, bytes = 67108864, time = 10742418, ring = [0, 1]}}
+// BITS-LABEL:  tsched.module @region(
+tsched.module @region(%y: !tgraph.tensor<[4096, 4096], f32>) attributes {mesh = {dp = 2, tp = 8}} {
+  %r = tsched.mesh.region(axis = "dp") {
+    %b = tsched.fuse @k(%y) : !tgraph.tensor<[4096, 4096], f32>
+    tsched.collective %b {pattern = "all_gather", axis = "dp", topology = {nodes = 2, devices = 8}}
+    tsched.yield %b
+  }
+  tsched.return
+}

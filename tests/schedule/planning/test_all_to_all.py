@@ -49,8 +49,8 @@ def test_tokens_and_bytes_are_conserved(
         sum(count for expert, count in enumerate(slots[rank]) if expert // per_rank != rank) * size
         for rank in range(ranks)
     ]
-    assert [plan.sent(rank) for rank in range(ranks)] == sent
-    assert sum(sent) == sum(plan.received(rank) for rank in range(ranks))
+    assert [plan.bytes_from(rank) for rank in range(ranks)] == sent
+    assert sum(sent) == sum(plan.bytes_to(rank) for rank in range(ranks))
     assert plan.bytes == sum(sent) + (ranks * (ranks - 1) * per_rank * COUNT_BYTES if is_exact else 0)
     assert plan.padding == sum(map(sum, slots)) - kept >= 0
     if not is_exact:  # every bucket has one size, so it is known before anything is routed

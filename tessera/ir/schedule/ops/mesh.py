@@ -297,6 +297,7 @@ def _check_pipeline(op: PipelineOp) -> None:
         op.fail(*problem)
     if not op.axis:
         op.fail("`tsched.pipeline` needs the `axis` of the mesh along which its stages are")
+    _check_orders(op)
 
 
 def _check_pipeline_region(op: PipelineRegionOp) -> None:
@@ -321,6 +322,20 @@ def _check_pipeline_region(op: PipelineRegionOp) -> None:
         outer = outer.parent_op()
     _check_results(op)
     _check_stages(op, stages * op.chunks)
+    _check_orders(op)
+
+
+def _check_orders(op: PipelineOp | PipelineRegionOp) -> None:
+    """Orders that a text gives have every action once, and no deadlock: they are run."""
+    from tessera.ir.schedule.planning import pipelines  # noqa: PLC0415 - it imports this file
+
+    if not op.orders:
+        return
+    try:
+        orders = [[pipelines.parse_action(str(one)) for one in order] for order in op.orders]
+        pipelines.run_orders(pipelines.pipeline_of(op), orders)
+    except ScheduleError as error:
+        op.fail(error.message, error.fix.message if error.fix else "")
 
 
 def stages_in(op: SpecOp) -> list[SpecOp]:
@@ -400,6 +415,7 @@ _AXIS = Attribute("axis", "str", doc="the axis of the mesh")
 _PIPELINE_ATTRIBUTES = (
     Attribute("schedule", "str", "1f1b", "1f1b, or interleaved with several chunks on a rank"),
     Attribute("chunks", "int", 1, "parts of the program on each rank; virtual stages are stages * chunks"),
+    Attribute("orders", "any", (), "what each rank runs, as in [[F0, F1, B0, B1], ...]; those of the schedule without"),
 )
 
 SPECS = (

@@ -48,7 +48,7 @@ class PlanCollectives(Pass):
         except ScheduleError as error:
             refuse(op, error.message, error.fix.message if error.fix else "")
         op.set_value("algo", found.algorithm)
-        op.set_value("plan", _written(found))
+        op.set_value("plan", _entries_of(found))
 
 
 def _bytes_of(op: CollectiveOp, size: int) -> int:
@@ -62,7 +62,7 @@ def _group_topology(op: CollectiveOp, topology: Topology) -> Topology:
     return topology if mesh is None or not op.axis else topology_of_axis(topology, mesh, op.axis)
 
 
-def _written(plan: Plan) -> dict[str, object]:
+def _entries_of(plan: Plan) -> dict[str, object]:
     """What the text says of a plan."""
     ring = {"ring": plan.order} if plan.order else {}
     return {"hops": plan.hops, "bytes": round(plan.sent), "time": round(plan.time), **ring}

@@ -38,7 +38,7 @@ class Token:
 
 
 def capacity_of(tokens: int, experts: int, top_k: int = 1, factor: float = 1.25, align: int = 1) -> int:
-    """Tokens for which a rank has room in the bucket of each expert: its even share, times `factor`, aligned.
+    """Tokens for which a rank has slots in the bucket of each expert: its even share, times `factor`, aligned.
 
     >>> capacity_of(tokens=4096, experts=64, top_k=2, factor=1.25, align=8)
     160
@@ -114,12 +114,12 @@ class ExchangePlan:
             found[bucket.source][bucket.target] += bucket.slots * self.token.bytes
         return tuple(tuple(row) for row in found)
 
-    def sent(self, rank: int) -> int:
+    def bytes_from(self, rank: int) -> int:
         """Bytes of tokens that a rank sends to others."""
         row = self.matrix()[rank]
         return sum(row) - row[rank]
 
-    def received(self, rank: int) -> int:
+    def bytes_to(self, rank: int) -> int:
         """Bytes of tokens that a rank gets from others."""
         rows = self.matrix()
         return sum(row[rank] for row in rows) - rows[rank][rank]
@@ -127,7 +127,7 @@ class ExchangePlan:
     @property
     def bytes(self) -> int:
         """Bytes that pass between ranks, counts included."""
-        return sum(self.sent(rank) for rank in range(self.ranks)) + self.count_bytes
+        return sum(self.bytes_from(rank) for rank in range(self.ranks)) + self.count_bytes
 
     def offsets(self, source: int) -> tuple[int, ...]:
         """The first slot of each of a rank's buckets in what it sends, and the number of all slots at the end."""

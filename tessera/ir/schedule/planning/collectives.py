@@ -118,7 +118,7 @@ def part_of(topology: Topology, ranks: int) -> Topology:
 
 
 def topology_of_axis(topology: Topology, mesh: Mapping[str, int], axis: str) -> Topology:
-    """The devices of one group along a mesh axis, as all groups communicate at once and share the links of nodes.
+    """The devices of one group along a mesh axis, as all groups communicate together and share the links of nodes.
 
     Ranks of the last axis are next to each other, so they are on one node as far as it goes.
     """
@@ -189,7 +189,7 @@ def _direct(call: str, n: int, topology: Topology) -> Plan:
         moved = passes * ring.sent, passes * ring.crossing, passes * ring.time
         return Plan(call, "direct", p, n, passes * ring.hops, *moved, ring.order)
     inside = (d - 1) * topology.inside.time(part)
-    # The devices of a node send to those of all others at once, through one link.
+    # The devices of a node send to those of all others together, through one link.
     outside = (p - d) * topology.between.latency + d * (p - d) * part / topology.between.bandwidth
     crossing = passes * d * (p - d) * part
     time = passes * (inside + (outside if p > d else 0.0))

@@ -9,7 +9,8 @@ and more activations (of smaller chunks) are kept. Both are those of Megatron-LM
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import gcd, lcm
 from typing import TypeAlias
@@ -66,14 +67,14 @@ class Pipeline:
 
     def order(self, rank: int) -> list[Action]:
         """All actions of a rank, in the order in which it runs them."""
-        forwards = [self._numbered("F", number) for number in range(self.ideal_actions)]
-        backwards = [self._numbered("B", number) for number in range(self.ideal_actions)]
+        forwards = [self._action("F", number) for number in range(self.ideal_actions)]
+        backwards = [self._action("B", number) for number in range(self.ideal_actions)]
         first = self.warmup(rank)
         steady = zip(forwards[first:], backwards, strict=False)
         paired = [action for pair in steady for action in pair]
         return [*forwards[:first], *paired, *backwards[self.ideal_actions - first :]]
 
-    def _numbered(self, kind: str, number: int) -> Action:
+    def _action(self, kind: str, number: int) -> Action:
         """The `number`-th forward or backward of a rank: microbatches in groups of `stages`, chunk after chunk."""
         group, within = divmod(number, self.stages * self.chunks)
         chunk = within // self.stages
@@ -97,7 +98,8 @@ class Pipeline:
 
     def timetable(self, forward: Number = 1, backward: Number = 2) -> Timetable:
         """When each action begins and ends, by running the orders of all ranks; times are those of `makespan`."""
-        return _run(self, {"F": Fraction(forward) / self.chunks, "B": Fraction(backward) / self.chunks})
+        times = {"F": Fraction(forward) / self.chunks, "B": Fraction(backward) / self.chunks}
+        return run_orders(self, [self.order(rank) for rank in range(self.stages)], times)
 
 
 def pipeline(schedule: str, stages: int, microbatch: int, chunks: int = 1) -> Pipeline:
@@ -169,9 +171,15 @@ class Timetable:
         return (span for span in self.spans if span.rank == rank)
 
 
-def _run(pipe: Pipeline, times: dict[str, Fraction]) -> Timetable:
-    """Run each rank's actions in order, as soon as what they need is there."""
-    orders = [pipe.order(rank) for rank in range(pipe.stages)]
+def run_orders(
+    pipe: Pipeline, orders: Sequence[Sequence[Action]], times: Mapping[str, Fraction] | None = None
+) -> Timetable:
+    """Run each rank's actions in its order, as soon as what they need is there; a pipeline's own or any other.
+
+    Raises ScheduleError (T0401) where an order lacks an action or has one twice, or ranks wait for each other.
+    """
+    times = times or {"F": Fraction(1), "B": Fraction(2)}
+    _check_orders(pipe, orders)
     done: dict[tuple[int, Action], Fraction] = {}
     clock, at = [Fraction(0)] * pipe.stages, [0] * pipe.stages
     spans: list[Span] = []
@@ -187,8 +195,44 @@ def _run(pipe: Pipeline, times: dict[str, Fraction]) -> Timetable:
                 clock[rank] = done[rank, action] = start + times[action.kind]
                 spans.append(Span(rank, action, start, clock[rank]))
                 at[rank] += 1
-        assert len(spans) > before, "the orders of the ranks wait for each other"
+        if len(spans) == before:
+            raise ScheduleError(_deadlock_of(pipe, orders, at, done), span=None, fix="run what it waits for earlier")
     return Timetable(pipe, tuple(sorted(spans, key=lambda span: (span.rank, span.start))))
+
+
+def _check_orders(pipe: Pipeline, orders: Sequence[Sequence[Action]]) -> None:
+    actions = {action for rank in range(pipe.stages) for action in pipe.order(rank)}
+    fix = "leave the orders out, and those of the schedule are taken"
+    if len(orders) != pipe.stages:
+        raise ScheduleError(f"there are orders of {len(orders)} ranks, and {pipe.stages} stages", span=None, fix=fix)
+    for rank, order in enumerate(orders):
+        wrong = sorted(map(str, actions.symmetric_difference(order)))
+        repeated = sorted(str(action) for action in set(order) if order.count(action) > 1)
+        if wrong or repeated:
+            what = (
+                f"`{repeated[0]}` twice"
+                if repeated
+                else f"`{wrong[0]}` {'not' if len(order) < len(actions) else 'too'}"
+            )
+            raise ScheduleError(f"the order of rank {rank} has {what}", span=None, fix=fix)
+
+
+def _deadlock_of(
+    pipe: Pipeline, orders: Sequence[Sequence[Action]], at: Sequence[int], done: Mapping[tuple[int, Action], Fraction]
+) -> str:
+    """Who waits for what, of the first rank that does not come to its end."""
+    rank = next(rank for rank in range(pipe.stages) if at[rank] < len(orders[rank]))
+    action = orders[rank][at[rank]]
+    other, need = next(need for need in needs(pipe, rank, action) if need not in done)
+    return f"rank {rank} waits at `{action}` for `{need}` of rank {other}, which waits too: a deadlock"
+
+
+def parse_action(text: str) -> Action:
+    """The action of a text such as `F3` or `B0.1`; raises ScheduleError (T0401) where it is none."""
+    found = re.fullmatch(r"([FB])(\d+)(?:\.(\d+))?", text)
+    if found is None:
+        raise ScheduleError(f"`{text}` is no action: they are `F3` and `B0.1`", span=None, fix="write `F0`")
+    return Action(found[1], int(found[2]), int(found[3] or 0))
 
 
 def needs(pipe: Pipeline, rank: int, action: Action) -> list[tuple[int, Action]]:

@@ -6,7 +6,7 @@ where a value is not in the state that its reader takes, a collective converts i
 `S` a reduce_scatter, `S` to `R` an all_gather, `S` to another `S` an all_to_all; `R` to `S` is a slice, and free. What
 one reader had converted, others read too. An op whose operands are all replicated is computed by every rank in full,
 and that counts as well. The search goes through the ops in order and keeps, for every set of states that values still
-to be read may be in, the cheapest insertion: it is exact, and short where few values are alive at once.
+to be read may be in, the cheapest insertion: it is exact, and short where few values are alive together.
 """
 
 from __future__ import annotations
