@@ -18,7 +18,7 @@ from tessera.ir.schedule.plan import programs_in
 from tessera.types.dim import Dim
 
 PLANNED = "!tgraph.tensor<[8], f32>"
-GATHER = 'call = "all_gather", axis = "dp", ranks = 2'
+MOVED = 'call = "all_to_all", axis = "dp", ranks = 2'
 BUFFER, NUMBER, FLAG = "!ttile.buffer<[8], f32>", "!ttile.buffer<[], i64>", "!ttile.buffer<[], bool>"
 BOTH = f"%x: {BUFFER}, %y: {BUFFER}"
 SIZED = "!ttile.buffer<[s0], f32>"
@@ -235,7 +235,7 @@ def test_values_of_a_plan_have_memory_of_their_own() -> None:
   ^bb0(%d: {PLANNED}):
     tsched.yield %d
   }}) : {PLANNED}
-  %s = tsched.collective_start %z {{number = 0, {GATHER}}} : {PLANNED}
+  %s = tsched.collective_start %z {{number = 0, {MOVED}}} : {PLANNED}
   %r = tsched.collective_wait %z, %s {{number = 0}} : {PLANNED}
   %u = tsched.fuse @g(%x) {{in_place = [0]}} : {PLANNED}
   tsched.return"""
@@ -422,20 +422,20 @@ def repeat(operands: str, values: str) -> str:
             f"^bb0(%s: {BUFFER}, %t: {BUFFER}):\ntsched.yield\n}}) : {BUFFER}",
             f"`tsched.while` {SENDS}",
         ),
-        (f"tsched.collective_start %x, %z {{number = 1, {GATHER}}}\ntsched.collective_wait %x, %z {{number = 1}}", ""),
-        (f"tsched.collective_start %z, %x {{number = 1, {GATHER}}}", f"`tsched.collective_start` {SENDS}"),
-        (f"tsched.collective_start %y, %z {{number = 1, {GATHER}}}", f"`tsched.collective_start` {FILLS}"),
-        (f"tsched.collective_start %z, %y {{number = 1, {GATHER}}}", f"`tsched.collective_start` {FILLS}"),
+        (f"tsched.collective_start %x, %z {{number = 1, {MOVED}}}\ntsched.collective_wait %x, %z {{number = 1}}", ""),
+        (f"tsched.collective_start %z, %x {{number = 1, {MOVED}}}", f"`tsched.collective_start` {SENDS}"),
+        (f"tsched.collective_start %y, %z {{number = 1, {MOVED}}}", f"`tsched.collective_start` {FILLS}"),
+        (f"tsched.collective_start %z, %y {{number = 1, {MOVED}}}", f"`tsched.collective_start` {FILLS}"),
         (
-            f"tsched.collective_start %x, %z {{number = 0, {GATHER}}}",
+            f"tsched.collective_start %x, %z {{number = 0, {MOVED}}}",
             "collective 0 starts behind collective 0, and ranks match",
         ),
-        (f"tsched.collective_start %x, %z {{number = 1, {GATHER}}}", "collective 1 is never waited for"),
+        (f"tsched.collective_start %x, %z {{number = 1, {MOVED}}}", "collective 1 is never waited for"),
         ("tsched.collective_wait %x, %z {number = 1}", "collective 1 is waited for, and was not started before"),
     ],
 )
 def test_nothing_touches_what_a_collective_moves(between: str, said: str) -> None:
-    started = f"tsched.collective_start %x, %y {{number = 0, {GATHER}}}"
+    started = f"tsched.collective_start %x, %y {{number = 0, {MOVED}}}"
     body = f"{started}\n{between}\ntsched.collective_wait %x, %y {{number = 0}}\ntsched.copy %x, %y\ntsched.return"
     arguments = f"%x: {BUFFER}, %y: {BUFFER}, %z: {BUFFER}, %p: {FLAG}, %i: {NUMBER}"
     found = refusal_of(module_of(body, arguments))
@@ -446,12 +446,12 @@ def test_nothing_touches_what_a_collective_moves(between: str, said: str) -> Non
 
 
 def test_collectives_are_numbered_from_0() -> None:
-    body = f"tsched.collective_start %x, %y {{number = -1, {GATHER}}}\ntsched.collective_wait %x, %y {{number = -1}}"
+    body = f"tsched.collective_start %x, %y {{number = -1, {MOVED}}}\ntsched.collective_wait %x, %y {{number = -1}}"
     assert refusal_of(module_of(f"{body}\ntsched.return")).startswith("collective -1 starts behind")
 
 
 def test_a_collective_in_a_body_is_waited_for_in_it() -> None:
-    start = f"tsched.collective_start %x, %y {{number = 0, {GATHER}}}"
+    start = f"tsched.collective_start %x, %y {{number = 0, {MOVED}}}"
     wait = "tsched.collective_wait %x, %y {number = 0}"
     arguments = f"%x: {BUFFER}, %y: {BUFFER}, %p: {FLAG}"
 
@@ -474,7 +474,7 @@ def test_a_collective_in_a_body_is_waited_for_in_it() -> None:
     ],
 )
 def test_the_value_that_a_collective_brings_is_used_behind_its_wait(between: str, said: str) -> None:
-    body = f"""%s = tsched.collective_start %x {{number = 0, {GATHER}}} : {PLANNED}
+    body = f"""%s = tsched.collective_start %x {{number = 0, {MOVED}}} : {PLANNED}
 {between}
 %r = tsched.collective_wait %x, %s {{number = 0}} : {PLANNED}
 %b = tsched.fuse @g(%r) : {PLANNED}
