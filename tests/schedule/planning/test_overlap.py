@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tessera as ts
+from tessera import ops
 from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.planning.collectives import plan_collective
-from tessera.ir.schedule.planning.overlap import COMMUNICATE, COMPUTE, Task, predict, software_pipeline, tasks_of
+from tessera.ir.schedule.planning.overlap import (
+    COMMUNICATE,
+    COMPUTE,
+    Prediction,
+    Task,
+    predict,
+    software_pipeline,
+    tasks_of,
+)
 from tessera.types.topology import topology_of
 from tests.oracles.stream_events import simulate_streams
 
@@ -95,6 +108,30 @@ def test_a_plan_is_predicted_by_its_costs() -> None:
     assert found.makespan == 8080.0
     assert found.exposed == 0.0
     assert found.render().splitlines()[1].split() == ["compute", "0", "8000", "ns", "mm1"]
+
+
+def step(x: Any, w: Any, v: Any) -> Any:
+    return ts.dist.all_reduce(ops.matmul(x, w), axis="dp") + ops.matmul(x, v)
+
+
+def test_the_host_program_of_a_jitted_function_hides_its_collective() -> None:
+    """As compiled, the second matmul runs beside the collective; where overlap is off, it waits for it and adds it."""
+    x = np.zeros((512, 512), np.float32)
+    topology = topology_of({"devices": 2, "inside": 2.0})
+    found: dict[bool, Prediction] = {}
+    with ts.dist.mesh(dp=2):
+        for is_on in (True, False):
+            text = ts.jit(step, overrides={"collectives.overlap": is_on}).lower(x, x, x).schedule
+            host = parse_module(text[text.rindex("builtin.module") :])
+            program = next(op for op in host.ops if op.name == "tsched.module")
+            assert isinstance(program, SpecOp)
+            found[is_on] = predict(tasks_of(program, {}, topology))
+    assert found[True].exposed == 0.0
+    assert found[False].hidden == 0.0
+    assert found[True].makespan < found[False].makespan
+    names = [one.task.name for one in found[True].placed]
+    wanted = simulate_streams([one.task for one in found[True].placed])
+    assert [wanted[name][1] for name in names] == pytest.approx([one.end for one in found[True].placed])
 
 
 @pytest.mark.parametrize(

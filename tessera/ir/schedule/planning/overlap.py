@@ -10,6 +10,7 @@ compare it with such a simulation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from xdsl.ir import SSAValue
 
@@ -159,36 +160,50 @@ def software_pipeline(times: Mapping[str, float], iterations: int, buffers: int)
 
 
 def tasks_of(program: SpecOp, sizes: Mapping[str, int], topology: Topology) -> list[Task]:
-    """The groups and collectives of a plan as tasks, by the costs that are written on them.
+    """The kernels and collectives of a plan, or of a host program, as tasks, by the costs that are written on them.
 
     A collective starts behind what it sends, and what is issued behind its wait waits for it. Collectives take what a
-    plan for their bytes takes on the topology.
+    plan for their bytes takes on the topology. Bodies of control flow are not looked into.
     """
     tasks: list[Task] = []
     made: dict[SSAValue, str] = {}
-    barrier: dict[int, str] = {}
+    started: dict[int, str] = {}
     waits: list[str] = []
     for number, op in enumerate(program.regions[0].block.ops):
-        if not isinstance(op, SpecOp):
+        assert isinstance(op, SpecOp)
+        if op.name == "tsched.collective_wait":
+            waits.append(started[op.value("number")])
+            made.update(dict.fromkeys(op.results, waits[-1]))
+        task = _task_of(op, number, sizes, topology)
+        if task is None:
             continue
-        after = tuple(dict.fromkeys([made[value] for value in op.operands if value in made] + waits))
-        if op.name == "tsched.collective_start":
-            bytes = _bytes_of(op, sizes)
-            time = plan_collective(op.value("call"), bytes, topology, ranks=op.value("ranks")).time
-            tasks.append(Task(f"{op.value('call')}{number}", COMMUNICATE, time, after))
-            barrier[op.value("number")] = tasks[-1].name
-        elif op.name == "tsched.collective_wait":
-            waits = [*waits, barrier[op.value("number")]]
-        elif op.name in ("tsched.fuse", "tsched.call") and op.value("time") is not None:
-            time = float(op.value("time").evaluate(sizes))
-            tasks.append(
-                Task(f"{op.value('body' if op.name == 'tsched.fuse' else 'kernel')}{number}", COMPUTE, time, after)
-            )
-        else:
-            continue
-        for result in op.results:
-            made[result] = barrier[op.value("number")] if op.name == "tsched.collective_wait" else tasks[-1].name
+        before = [made[value] for value in map(_source_of, op.operands) if value in made]
+        tasks.append(replace(task, after=tuple(dict.fromkeys(before + waits))))
+        if task.stream == COMMUNICATE:
+            started[op.value("number")] = task.name
+        # Without results it works on buffers: a kernel may write any of its own, a collective what it receives.
+        buffers = op.operands[1:] if task.stream == COMMUNICATE else op.operands
+        made.update(dict.fromkeys(op.results or map(_source_of, buffers), task.name))
     return tasks
+
+
+def _source_of(value: SSAValue) -> SSAValue:
+    """The value whose memory another shape of it is."""
+    while isinstance(value.owner, SpecOp) and value.owner.name == "tsched.alias":
+        value = value.owner.operands[0]
+    return value
+
+
+def _task_of(op: SpecOp, number: int, sizes: Mapping[str, int], topology: Topology) -> Task | None:
+    """What an op takes by itself; None for one that takes no time here."""
+    if op.name == "tsched.collective_start":
+        call: str = op.value("call")
+        plan = plan_collective(call, _bytes_of(op, sizes), topology, ranks=op.value("ranks"))
+        return Task(f"{call}{number}", COMMUNICATE, plan.time)
+    names = {"tsched.fuse": "body", "tsched.call": "kernel"}
+    if op.name not in names or op.value("time") is None:
+        return None
+    return Task(f"{op.value(names[op.name])}{number}", COMPUTE, float(op.value("time").evaluate(sizes)))
 
 
 def _bytes_of(op: SpecOp, sizes: Mapping[str, int]) -> int:
