@@ -13,6 +13,8 @@ from typing import Any
 from tessera.diagnostics.codes import ScheduleError
 from tessera.types.frozen import frozen
 
+MOST_DEVICES = 1 << 16
+"""Nodes, and devices of a node, at most: a description beyond it is a mistake, and would take long to plan."""
 MOST_SEARCHED = 10
 """Devices of a node among which the best path is found by trying all subsets (2**10 * 100 steps, some ms)."""
 
@@ -63,6 +65,8 @@ class Topology:
 
     def members(self, node: int) -> tuple[int, ...]:
         """The ranks on a node, in order; their position there is the number of their device."""
+        if not self.placement:
+            return tuple(range(node * self.devices, (node + 1) * self.devices))
         return tuple(rank for rank in range(self.ranks) if self.node(rank) == node)
 
     def are_linked(self, first: int, second: int) -> bool:
@@ -118,8 +122,8 @@ def topology_of(description: Any) -> Topology:
         devices,
         Link(rates["inside"], rates["inside_latency"], reduces),
         Link(rates["between"], rates["between_latency"], reduces),
-        tuple(given.get("placement", ())),
-        tuple(tuple(pair) for pair in given.get("peers", ())),
+        _listed(given.get("placement", ()), "placement"),
+        tuple(_listed(pair, "peers") for pair in _listed(given.get("peers", ()), "peers")),
     )
     _check_placement(made)
     return made
@@ -130,9 +134,15 @@ def _error(message: str) -> ScheduleError:
 
 
 def _count(value: Any, name: str) -> int:
-    if type(value) is not int or value < 1:
-        raise _error(f"`{name}` of a topology is at least 1, got {value!r}")
+    if type(value) is not int or not 1 <= value <= MOST_DEVICES:
+        raise _error(f"`{name}` of a topology is 1 to {MOST_DEVICES}, got {value!r}")
     return value
+
+
+def _listed(value: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise _error(f"`{name}` of a topology is a list, got {value!r}")
+    return tuple(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def _rate(value: Any, name: str) -> float:
@@ -144,8 +154,8 @@ def _rate(value: Any, name: str) -> float:
 
 def _check_placement(made: Topology) -> None:
     if made.placement:
-        held = [made.placement.count(node) for node in range(made.nodes)]
-        if len(made.placement) != made.ranks or held != [made.devices] * made.nodes:
+        fits = len(made.placement) == made.ranks
+        if not fits or any(made.placement.count(node) != made.devices for node in range(made.nodes)):
             raise _error(
                 f"`placement` puts {made.devices} ranks on each of {made.nodes} nodes, got {list(made.placement)}"
             )

@@ -450,3 +450,26 @@ tsched.pipeline @train {axis = "pp", stages = 2, microbatch = 2, orders = [["F0"
 // An action is a forward or a backward.
 // CHECK: error[T0401]: `W0` is no action: they are `F3` and `B0.1`
 tsched.pipeline @train {axis = "pp", stages = 1, microbatch = 1, orders = [["F0", "B0", "W0"]]}
+
+// -----
+
+// A list for each rank.
+// CHECK: error[T0401]: `orders` has a list for each rank, got 3
+tsched.pipeline @train {axis = "pp", stages = 1, microbatch = 1, orders = 3}
+
+// -----
+
+// Numbers that nobody has are refused before anything is written down.
+// CHECK: error[T0401]: nothing is in stage 0 of 1000000000000
+tsched.module {
+  %y = tsched.pipeline.region(schedule = "1f1b", axis = "pp", stages = 1000000000000, microbatch = 1000000000000) {
+    tsched.yield %x
+  }
+  tsched.return %y
+}
+
+// -----
+
+// And so is a plan that is too long.
+// CHECK: error[T0401]: 1 stages of 1 chunks and 1000000000 microbatches are too many to list
+tsched.pipeline @train {axis = "pp", stages = 1, microbatch = 1000000000, orders = [["F0"]]}

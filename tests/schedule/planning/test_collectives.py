@@ -183,7 +183,10 @@ def test_an_axis_has_the_devices_that_its_groups_have() -> None:
     [
         (3, "a topology is {nodes = 2, devices = 8} and more, got 3"),
         ({"racks": 2}, "a topology has no `racks`"),
-        ({"nodes": 0}, "`nodes` of a topology is at least 1, got 0"),
+        ({"nodes": 0}, "`nodes` of a topology is 1 to 65536, got 0"),
+        ({"devices": 1 << 40}, "`devices` of a topology is 1 to 65536"),
+        ({"placement": 3}, "`placement` of a topology is a list, got 3"),
+        ({"peers": (3,)}, "`peers` of a topology is a list, got 3"),
         ({"inside": 0}, "`inside` of a topology is a number from 1e-06, got 0"),
         ({"between_latency": -1.0}, "`between_latency` of a topology is a number from 0, got -1.0"),
         ({"in_network": 1}, "`in_network` of a topology is true or false, got 1"),

@@ -329,10 +329,14 @@ def _check_orders(op: PipelineOp | PipelineRegionOp) -> None:
     """Orders that a text gives have every action once, and no deadlock: they are run."""
     from tessera.ir.schedule.planning import pipelines  # noqa: PLC0415 - it imports this file
 
-    if not op.orders:
+    given = op.orders
+    if given == ():
         return
+    rows = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
+    if not all(isinstance(row, tuple) for row in rows):
+        op.fail(f"`orders` has a list for each rank, got {given!r}")
     try:
-        orders = [[pipelines.parse_action(str(one)) for one in order] for order in op.orders]
+        orders = [[pipelines.parse_action(str(one)) for one in row] for row in rows]
         pipelines.run_orders(pipelines.pipeline_of(op), orders)
     except ScheduleError as error:
         op.fail(error.message, error.fix.message if error.fix else "")
@@ -360,10 +364,10 @@ def _check_stages(op: PipelineRegionOp, count: int) -> None:
                 f"stage {stage.value('index')} of a pipeline of {count}: they have the numbers 0 to {count - 1}",
                 "number them in the order in which microbatches pass, or write more `stages` or `chunks`",
             )
-    missing = sorted(set(range(count)) - {stage.value("index") for stage in stages})
-    if missing:
-        listed = ", ".join(map(str, missing))
-        op.fail(f"nothing is in stage {listed} of {count}", "a rank without work waits: use fewer stages")
+    used = {stage.value("index") for stage in stages}
+    if len(used) < count:
+        missing = next(number for number in range(count) if number not in used)
+        op.fail(f"nothing is in stage {missing} of {count}", "a rank without work waits: use fewer stages")
     for stage in stages:
         for operand in stage.operands:
             _check_edge(stage, stage_of(operand))

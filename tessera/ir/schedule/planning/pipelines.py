@@ -22,6 +22,9 @@ from tessera.types.frozen import frozen
 
 Number: TypeAlias = int | Fraction
 
+MOST_ACTIONS = 1 << 20
+"""Forwards of all ranks that a timetable has at most: some seconds, and some hundred MB."""
+
 
 @frozen
 class Action:
@@ -67,6 +70,7 @@ class Pipeline:
 
     def order(self, rank: int) -> list[Action]:
         """All actions of a rank, in the order in which it runs them."""
+        _check_length(self)
         forwards = [self._action("F", number) for number in range(self.ideal_actions)]
         backwards = [self._action("B", number) for number in range(self.ideal_actions)]
         first = self.warmup(rank)
@@ -200,11 +204,21 @@ def run_orders(
     return Timetable(pipe, tuple(sorted(spans, key=lambda span: (span.rank, span.start))))
 
 
+def _check_length(pipe: Pipeline) -> None:
+    if pipe.ideal_actions * pipe.stages > MOST_ACTIONS:
+        raise ScheduleError(
+            f"{pipe.stages} stages of {pipe.chunks} chunks and {pipe.microbatch} microbatches are too many to list",
+            span=None,
+            fix=f"plan up to {MOST_ACTIONS} forwards; closed forms have no limit",
+        )
+
+
 def _check_orders(pipe: Pipeline, orders: Sequence[Sequence[Action]]) -> None:
-    actions = {action for rank in range(pipe.stages) for action in pipe.order(rank)}
     fix = "leave the orders out, and those of the schedule are taken"
     if len(orders) != pipe.stages:
         raise ScheduleError(f"there are orders of {len(orders)} ranks, and {pipe.stages} stages", span=None, fix=fix)
+    _check_length(pipe)
+    actions = set(pipe.order(0))
     for rank, order in enumerate(orders):
         wrong = sorted(map(str, actions.symmetric_difference(order)))
         repeated = sorted(str(action) for action in set(order) if order.count(action) > 1)
