@@ -122,8 +122,8 @@ def topology_of(description: Any) -> Topology:
         devices,
         Link(rates["inside"], rates["inside_latency"], reduces),
         Link(rates["between"], rates["between_latency"], reduces),
-        _listed(given.get("placement", ()), "placement"),
-        tuple(_listed(pair, "peers") for pair in _listed(given.get("peers", ()), "peers")),
+        _read_list(given.get("placement", ()), "placement"),
+        tuple(_read_list(pair, "peers") for pair in _read_list(given.get("peers", ()), "peers")),
     )
     _check_placement(made)
     return made
@@ -139,7 +139,7 @@ def _count(value: Any, name: str) -> int:
     return value
 
 
-def _listed(value: Any, name: str) -> tuple[Any, ...]:
+def _read_list(value: Any, name: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise _error(f"`{name}` of a topology is a list, got {value!r}")
     return tuple(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
