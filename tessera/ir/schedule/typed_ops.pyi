@@ -48,6 +48,8 @@ class CollectiveOp(SpecOp):
     axis: str
     algo: str
     quantize: str
+    topology: Any
+    plan: Any
     flops: Dim
     bytes: Dim
     time: Dim
@@ -98,6 +100,14 @@ class FreeOp(SpecOp):
     bytes: Dim
     time: Dim
 
+class FuncOp(SpecOp):
+    body: Region
+    symbol: str
+    names: tuple[str, ...]
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
+
 class FuseOp(SpecOp):
     body: str
     pattern: str
@@ -133,12 +143,22 @@ class IfOp(SpecOp):
 class LayoutOp(SpecOp):
     partition: tuple[str, ...]
     mesh_axes: tuple[str, ...]
+    dims: tuple[str, ...]
+    halo: Any
     flops: Dim
     bytes: Dim
     time: Dim
 
 class MaterializeOp(SpecOp):
     group: SSAValue
+    flops: Dim
+    bytes: Dim
+    time: Dim
+
+class MeshRegionOp(SpecOp):
+    body: Region
+    axis: str
+    size: int
     flops: Dim
     bytes: Dim
     time: Dim
@@ -150,6 +170,7 @@ class ModuleOp(SpecOp):
     guards: Any
     workspace: Dim | None
     offloaded: Dim | None
+    mesh: Any
     flops: Dim | None
     bytes: Dim | None
     time: Dim | None
@@ -164,6 +185,21 @@ class PipelineOp(SpecOp):
     axis: str
     stages: int
     microbatch: int
+    schedule: str
+    chunks: int
+    orders: Any
+    flops: Dim
+    bytes: Dim
+    time: Dim
+
+class PipelineRegionOp(SpecOp):
+    body: Region
+    schedule: str
+    axis: str
+    stages: int
+    microbatch: int
+    chunks: int
+    orders: Any
     flops: Dim
     bytes: Dim
     time: Dim
@@ -178,6 +214,13 @@ class ReturnOp(SpecOp):
     flops: Dim
     bytes: Dim
     time: Dim
+
+class StageOp(SpecOp):
+    body: str
+    index: int
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
 class TileOp(SpecOp):
     group: SSAValue
