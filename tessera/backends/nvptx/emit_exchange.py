@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.emit_rows import RowReduction, takes
-from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
+from tessera.backends.nvptx.layout import Layout, Spacing, Tile
 from tessera.backends.nvptx.streamed_dots import (
     STAGES,
     STEP,
@@ -484,8 +484,10 @@ class _Dot:
         self.depth = gcd(self.K, _elements_along_k(emitter))
         at = emitter.at(layout)
         self.groups = [at.coordinates(register) for register in range(0, layout.registers, self.vector)]
-        numbered = enumerate(self.groups)
-        self.rows = [_clamp_row(f, layout, at, group, number * self.vector) for number, group in numbered]
+        # A register that holds nothing reads the last row.
+        held = [at.is_there(number * self.vector) is None for number in range(len(self.groups))]
+        rows, last = [group[0] for group in self.groups], layout.shape[0] - 1
+        self.rows = [row if there else f.smin(row, last) for row, there in zip(rows, held, strict=True)]
 
     def multiply(self, starts: tuple[Value, Value], k: Index, inner: Index, accumulators: list[Value]) -> list[Value]:
         """Some K, from `k` on of the left operand and from `inner` on of what is there of the right one."""
@@ -572,11 +574,6 @@ def _elements_along_k(emitter: Emitter) -> int:
     dots = [other for other in emitter.kernel.walk() if isinstance(other, ops.DotOp)]
     count = sum(emitter.layout(other.results[0])[0].registers for other in dots)
     return _NEIGHBOURS if len(dots) == 1 or count * _NEIGHBOURS <= _MOST_FACTORS else 1
-
-
-def _clamp_row(f: FunctionText, layout: Layout, at: Threads, coordinates: Sequence[Index], register: int) -> Index:
-    """The row of a register; one that holds nothing reads the last."""
-    return coordinates[0] if at.is_there(register) is None else f.smin(coordinates[0], layout.shape[0] - 1)
 
 
 def _multiply_add(f: FunctionText, a: Value, b: Value, total: Value, dtype: DType) -> Value:
