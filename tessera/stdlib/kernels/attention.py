@@ -531,9 +531,13 @@ class NarrowAttention(Attention):
     @property
     def width(self) -> int:
         has_wgmma, count = "wgmma" in self.call.features, self.call.operands[1].shape[2].value
-        most = NARROW_KEYS if has_wgmma and self._head_size <= NARROW_HEAD else WARP_KEYS
         # Keys that a whole block has more are masked, and add 0 to what is there: bits are the same without them.
-        return min(most, -(-count // LINE) * LINE) if has_wgmma and count else most
+        return min(self._most_keys, -(-count // LINE) * LINE) if has_wgmma and count else self._most_keys
+
+    @property
+    def _most_keys(self) -> int:
+        """Keys of a whole block."""
+        return NARROW_KEYS if "wgmma" in self.call.features and self._head_size <= NARROW_HEAD else WARP_KEYS
 
     @property
     def _head_size(self) -> int:
@@ -568,7 +572,7 @@ class NarrowAttention(Attention):
         if queries is None or keys is None or heads is None:
             return float(size)
         tiles, machines = -(-queries // size), max(1, self.call.machine.blocks) * beside
-        waves, blocks = -(-heads * tiles // machines), -(-keys // self.width) * self.width / NARROW_KEYS
+        waves, blocks = -(-heads * tiles // machines), -(-keys // self.width) * self.width / self._most_keys
         return waves * beside * size / 64 * (block * blocks + start)
 
     def _queries(self, d: SSAValue) -> SSAValue:
@@ -609,8 +613,8 @@ class NarrowAttention(Attention):
 
     def _attend(self, first: SSAValue | None, low: SSAValue, high: SSAValue) -> list[SSAValue]:
         """Keys of one block are all there are: nothing was summed before that would be rescaled."""
-        count = self.keys.size.value
-        if count is None or not 0 < count <= self.width or self.is_cached:
+        is_able = "wgmma" in self.call.features and not self.is_cached
+        if not is_able or not 0 < (self.keys.size.value or 0) <= self.width:
             return super()._attend(first, low, high)
         b = self.b
         none = b.full(0.0, (self.rows.tile, self.columns.tile), self.dtype)

@@ -47,8 +47,8 @@ PROGRAMS: dict[str, tuple[Any, list[tuple[int, ...]], Any]] = {
     "tn": (tn, [(40, 72), (40, 72)], np.float16),
     "layer": (layer, [(70, 40), (40, 72), (72,)], ml_dtypes.bfloat16),
     "8-bit": (narrow, [(40, 150), (64, 150)], E4M3),
-    "full": (full, [(1, 1, 40, 64), (1, 1, 90, 64), (1, 1, 90, 64)], ml_dtypes.bfloat16),
-    "causal": (causal, [(1, 1, 70, 64), (1, 1, 90, 64), (1, 1, 90, 64)], ml_dtypes.bfloat16),
+    "full": (full, [(1, 1, 40, 64), (1, 1, 190, 64), (1, 1, 190, 64)], ml_dtypes.bfloat16),
+    "causal": (causal, [(1, 1, 70, 64), (1, 1, 190, 64), (1, 1, 190, 64)], ml_dtypes.bfloat16),
     "wide": (nt, [(70, 40), (72, 40)], np.float32),
 }
 
