@@ -351,6 +351,13 @@ def lower_traced(traced: TracedFunction, options: Options) -> Lowered:
     return Lowered(IRText(tape_text(tape)), **{name: IRText(texts[name]) for name in _LEVELS})
 
 
+def plan_traced(traced: TracedFunction, options: Options) -> IRText:
+    """The plan that a program is compiled by."""
+    from tessera.compiler.plan_text import export_plan  # noqa: PLC0415 - loads the compiler
+
+    return IRText(export_plan(traced.tape, choose_device(options, traced.tape)))
+
+
 _LEVELS = ("graph", "schedule", "tile", "target", "llvm")
 
 
@@ -441,7 +448,7 @@ def explain_traced(
         signature=f"({inputs}) -> ({outputs})" + (f" {traced.effects}" if traced.effects else "") + under,
         key=(made.origin.key if made is not None else "") or cache_key(tape, options),
         source=str(made.origin) if made is not None else waiting,
-        options=options.text,
+        options=options.label,
         guards=tuple(guards),
         proved=tuple(_proved_text(*item) for item in traced.proved),
         report=_report(executable, tape, options.backend, shapes) if executable is not None else {},

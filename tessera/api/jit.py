@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
@@ -446,6 +447,24 @@ class Jit(_Hot):
         from tessera.api.compilation import lower_traced  # noqa: PLC0415 - loads the compiler
 
         return lower_traced(self.trace(*args, **kwargs), self._here().options)
+
+    def schedule(self, /, *args: Any, **kwargs: Any) -> str:
+        """The plan that the program is compiled by, as text to read or edit: groups, tiles, pipelines, launch order.
+
+        `with_plan(text)` compiles by such a text. Without arguments, as `lower` is.
+        """
+        from tessera.api.compilation import plan_traced  # noqa: PLC0415 - loads the compiler
+
+        return plan_traced(self.trace(*args, **kwargs), self._here().options)
+
+    def with_plan(self, plan: str) -> Jit:
+        """The same function compiled by a plan that `schedule` gave, edited or not; none of its bits change.
+
+        Raises ScheduleError (T0401) at the first call, at the line of the plan that cannot be carried out.
+        """
+        made = self.with_function(self.function)
+        made.options = replace(self.options, plan=plan)
+        return made
 
     def explain(self, /, *args: Any, **kwargs: Any) -> Any:
         """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached.

@@ -245,6 +245,7 @@ def _schedule(
             fusion=options.fusion,
             debug=options.debug,
             memory=options.memory if options.offload and options.memory is not None else -1,
+            plan=options.plan or "",
         ),
         module,
         schedule.EXIT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from tessera.diagnostics.error import Fix, Span, find_nearest
 from tessera.types.device import Device
 from tessera.types.frozen import frozen
 
-_SILENT = ("memory", "offload", "largest_contraction", "tuned")
+_SILENT = ("memory", "offload", "largest_contraction", "tuned", "plan")
 """Options that are left out of the text, and change no key, where they say nothing."""
 
 Knob: TypeAlias = "int | float | str | bool | tuple[int, ...]"
@@ -33,7 +34,8 @@ class Options:
     wait long for their next use are moved to host memory first, and only what that leaves is rematerialized.
     `largest_contraction` is how many bytes a product may have of which far smaller results alone are needed, as a loss
     is of logits: one that has more is computed in chunks. None is 2 GiB. `tuned` is the plan that a tuner found:
-    choices as `overrides` are, which come before them, and which come before what models say.
+    choices as `overrides` are, which come before them, and which come before what models say. `plan` is the text of a
+    plan, which the program is compiled by: its groups, their order, tiles and pipelines.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
     '{"backend":"cpu","debug":false,"fast_math":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
@@ -49,6 +51,7 @@ class Options:
     offload: bool = False
     largest_contraction: int | None = None
     tuned: tuple[tuple[str, Knob], ...] = ()
+    plan: str | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -79,6 +82,13 @@ class Options:
         silent = {name for name in _SILENT if getattr(self, name) in (None, False, ())}
         given = {name: value for name, value in asdict(self).items() if name not in silent}
         return json.dumps(given, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def label(self) -> str:
+        """The text, with no more of a plan than what tells it from others."""
+        if self.plan is None:
+            return self.text
+        return replace(self, plan=f"sha256:{hashlib.sha256(self.plan.encode()).hexdigest()[:16]}").text
 
     @staticmethod
     def parse(text: str) -> Options:
@@ -139,6 +149,12 @@ def _check(made: Options) -> None:
         bytes: Any = getattr(made, name)
         if bytes is not None and (isinstance(bytes, bool) or not isinstance(bytes, int) or bytes < 0):
             raise OverrideError(f"`{name}` is a number of bytes, got {bytes!r}", fix=f"write `{name}=2**30`")
+    plan: Any = made.plan
+    if plan is not None and not (isinstance(plan, str) and plan.strip()):
+        raise OverrideError(
+            f"`plan` is the text of a plan, got {plan!r}"[:120],
+            fix="give what `fn.schedule(...)` gave, or the text of a file that `tessera schedule export` wrote",
+        )
     if made.offload and made.memory is None:
         raise OverrideError(
             "`offload` moves values to host memory until the workspace fits, and there is no `memory` to fit into",

@@ -99,7 +99,7 @@ def tape_text(tape: Tape, indent: str = "") -> str:
         results = ", ".join(f"%{value}: {_type(tape.types[value])}" for value in record.results)
         operands = ", ".join(f"%{value}" for value in record.operands)
         attributes = ", ".join(
-            f"{name}={_attribute(value, indent)}" for name, value in sorted(record.attributes.items())
+            f"{name}={attribute_text(value, indent)}" for name, value in sorted(record.attributes.items())
         )
         under = f" under {record.policy}" if record.policy else ""
         lines.append(f"{indent}{results} = {record.op}({operands}) {{{attributes}}}{under}")
@@ -156,13 +156,13 @@ def _type(type: TensorType) -> str:
     return f"[{', '.join(map(str, type.shape))}] {type.dtype}"
 
 
-def _attribute(value: Any, indent: str) -> str:
+def attribute_text(value: Any, indent: str = "") -> str:
     """One attribute; types are told apart (1, 1.0 and True), floats are exact."""
     if isinstance(value, Tape):
         return "{\n" + tape_text(value, indent + "  ") + f"\n{indent}}}"
     if isinstance(value, tuple | list):
         items: Any = value  # pyright: ignore[reportUnknownVariableType]
-        return "(" + ", ".join(_attribute(item, indent) for item in items) + ")"
+        return "(" + ", ".join(attribute_text(item, indent) for item in items) + ")"
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, Dim | DType):

@@ -23,6 +23,7 @@ from tessera.ir.schedule.passes.offload_values import OffloadValues
 from tessera.ir.schedule.passes.overlap_collectives import OverlapCollectives
 from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
 from tessera.ir.schedule.passes.plan_memory import PlanMemory
+from tessera.ir.schedule.passes.read_plan import ReadPlan
 from tessera.ir.schedule.passes.update_in_place import UpdateInPlace
 from tessera.ir.schedule.passes.watch_positions import WatchPositions
 from tessera.ir.schedule.typed_ops import AllocOp, FuseOp, TileOp
@@ -53,11 +54,16 @@ def pipeline(
     fusion: bool = True,
     debug: bool = False,
     memory: int = -1,
+    plan: str = "",
 ) -> Sequence[Pass]:
-    """From a simplified graph to kernels and the program that runs them; values are offloaded to fit into `memory`."""
-    return (
+    """From a simplified graph to kernels and the program that runs them; values are offloaded to fit into `memory`.
+
+    With a `plan`, groups, their order and what is chosen for them are those of its text.
+    """
+    form = FormGroups(fusion, chooser, machine)
+    groups: tuple[Pass, ...] = (
         # First: all that follows is done for each group.
-        FormGroups(fusion, chooser, machine),
+        form,
         # While each group has its own readers, and before equal ones share a body: with and without a copy they differ.
         UpdateInPlace(machine),
         # Before anything is chosen or emitted: a model of twelve equal layers then has the kernels of one.
@@ -66,12 +72,16 @@ def pipeline(
         MergeLaunches(),
         # Once bodies are shared and merged, so that each is asked about once, and before its tiles are chosen.
         BranchOnRows(machine, chooser),
+    )
+    return (
+        # What all of them do is in the text of a plan already.
+        *((ReadPlan(plan, form, machine),) if plan else groups),
         # After it, so that groups of one body get one answer.
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.
         EmitTiles(machine, chooser, library),
-        # While SSA values are the only dependencies, and before buffers, whose reuse would add more.
-        OverlapCollectives(chooser),
+        # While SSA values are the only dependencies, and before buffers, whose reuse would add more. A plan has an order.
+        *(() if plan else (OverlapCollectives(chooser),)),
         # In the final order of groups, which says how long values wait, and before buffers: what is offloaded has two.
         OffloadValues(memory, machine),
         # Once kernels are known by name and arguments, calls can be.

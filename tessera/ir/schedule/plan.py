@@ -82,6 +82,24 @@ def overwritten_arguments(fuse: typed_ops.FuseOp) -> tuple[int, ...]:
     return tuple(fuse.in_place) if fuse.kind in ("map", "contraction") else ()
 
 
+PLAN = "plan"
+"""The source of a choice that was read from the text of a plan: it holds, or is refused."""
+
+
+def tiles_of(fuse: typed_ops.FuseOp) -> list[typed_ops.TileOp]:
+    """The choices that are written for a group."""
+    users = [use.operation for result in fuse.results for use in result.uses]
+    return list(dict.fromkeys(op for op in users if isinstance(op, typed_ops.TileOp)))
+
+
+def check_candidate(op: typed_ops.TileOp, candidates: Sequence[Any]) -> None:
+    """Refuse (T0401) a choice that is none of the candidates."""
+    if op.chosen not in tuple(candidates):
+        listed = ", ".join(str(list(one) if isinstance(one, tuple) else one) for one in candidates)
+        found = list(op.chosen) if isinstance(op.chosen, tuple) else op.chosen
+        refuse(op, f"`{op.knob}` cannot be {found} here", f"it can be {listed}")
+
+
 def choices_for(fuse: typed_ops.FuseOp) -> dict[str, Choice]:
     """What was chosen for a group, by knob."""
     found: dict[str, Choice] = {}
@@ -106,15 +124,25 @@ def write_choice(fuse: typed_ops.FuseOp, knob: str, candidates: Sequence[Any], c
 
 @dataclass
 class RecordedChooser:
-    """Answers with what was chosen before; what was not is asked of `chooser`, and is then in `new`, by knob."""
+    """Answers with what was chosen before; what was not is asked of `chooser`, and is then in `new`, by knob.
+
+    What a plan chose for the group `fuse` is refused (T0401) where it is no candidate.
+    """
 
     chooser: Chooser
     choices: Mapping[str, Choice]
+    fuse: typed_ops.FuseOp | None = None
+    asked: set[str] = field(default_factory=set[str])
     new: dict[str, tuple[Sequence[Any], Choice]] = field(default_factory=dict[str, tuple[Sequence[Any], Choice]])
 
     def choose(self, key: str, candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
         knob = key.partition("@")[0]
         found = self.choices.get(knob)
+        self.asked.add(knob)
+        if found is not None and found.source == PLAN and self.fuse is not None:
+            for op in tiles_of(self.fuse):
+                if op.knob == knob:
+                    check_candidate(op, candidates)
         if found is None or found.value not in tuple(candidates):
             found = self.chooser.choose(key, candidates, context)
             self.new[knob] = (candidates, found)

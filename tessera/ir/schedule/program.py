@@ -345,11 +345,12 @@ class Program:
         if value not in self.free:
             return value
         record = self.tape.records[self.makers[value]]
-        if not isinstance(spec_of(record).lower, View) or not self._keeps_layout(record, value):
+        if not isinstance(spec_of(record).lower, View) or not self.keeps_layout(record, value):
             return value
         return self.alias_of(record.operands[0])
 
-    def _keeps_layout(self, record: Record, value: int) -> bool:
+    def keeps_layout(self, record: Record, value: int) -> bool:
+        """Whether a view sees all elements of its operand in the order of memory."""
         source, out = self.type(record.operands[0]), self.type(value)
         if source.size != out.size:
             return False

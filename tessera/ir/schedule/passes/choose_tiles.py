@@ -17,7 +17,7 @@ from tessera.ir.base.spec import Cost
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.costs import nanoseconds
 from tessera.ir.schedule.kinds import GroupKind, kernel_kinds
-from tessera.ir.schedule.plan import body_of, fusions_in, write_choice
+from tessera.ir.schedule.plan import body_of, choices_for, fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -46,7 +46,10 @@ class ChooseTiles(Pass):
         for fuse in fusions_in(module):
             self._estimate(fuse)
             kind = kernel_kinds().get(fuse.kind, GroupKind())
+            known = choices_for(fuse)
             for knob, candidates in kind.knobs(self.machine):
+                if knob in known:
+                    continue  # a plan says it
                 key = f"{knob}@{fuse.body}"
                 if key not in answers:
                     context = context_of(fuse, kind, bodies, self.machine)

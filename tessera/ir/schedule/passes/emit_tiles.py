@@ -25,12 +25,14 @@ from tessera.ir.schedule.emit.request import (
 from tessera.ir.schedule.kinds import KernelKind, kernel_kinds
 from tessera.ir.schedule.ops.plan import stages_of
 from tessera.ir.schedule.plan import (
+    PLAN,
     RecordedChooser,
     body_of,
     choices_for,
     fusions_in,
     overwritten_arguments,
     resolve_annotations,
+    tiles_of,
     write_choice,
 )
 from tessera.ir.schedule.typed_ops import FuseOp
@@ -72,7 +74,7 @@ class EmitTiles(Pass):
             name = fuse.body
             if name not in made:
                 function = functions[name]
-                chooser = asked[name] = RecordedChooser(self.chooser, choices_for(fuse))
+                chooser = asked[name] = RecordedChooser(self.chooser, choices_for(fuse), fuse)
                 body = bodies[name]
                 request = Request(
                     name,
@@ -84,7 +86,9 @@ class EmitTiles(Pass):
                     self.library,
                     in_place=overwritten_arguments(fuse),
                 )
-                kernels = _kind_of(fuse, body, request).emit(request)
+                kind = _kind_of(fuse, body, request)
+                kernels = kind.emit(request)
+                _check_asked(fuse, {*chooser.asked, *(knob for knob, _ in kind.knobs(self.machine))})
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)
                 for kernel in kernels:
@@ -113,8 +117,17 @@ def _kind_of(fuse: FuseOp, body: Tape, request: Request) -> KernelKind:
     heads = sum(isinstance(facet, kind.facets) for facet in facets)
     others = [facet for facet in facets if not isinstance(facet, (Pointwise, View, Gather, *kind.facets, *kind.takes))]
     if others or (kind.takes_epilogue and heads != 1):
-        refuse(fuse, f"a group of kind {fuse.kind} does not compute the ops of `@{fuse.body}`")
+        advice = "leave `kind` out, so that the ops say it, or split the group"
+        refuse(fuse, f"a group of kind {fuse.kind} does not compute the ops of `@{fuse.body}`", advice)
     return kind
+
+
+def _check_asked(fuse: FuseOp, asked: set[str]) -> None:
+    """Refuse (T0401) a choice of a plan that nobody asked for."""
+    for op in tiles_of(fuse):
+        if op.source == PLAN and op.knob not in asked:
+            listed = ", ".join(sorted(asked)) or "none"
+            refuse(op, f"the kernel of this group has no choice `{op.knob}`", f"leave it out; its choices: {listed}")
 
 
 def _chosen_stages(fuse: FuseOp) -> int:

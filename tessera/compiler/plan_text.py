@@ -1,0 +1,165 @@
+"""The plan of a program as text: what the compiler chose, written so that it can be edited and compiled.
+
+`export_plan` gives the plan that a program is compiled by, in the `tsched` dialect: groups with their bodies, what was
+chosen for each with its source, buffers of prefetched tiles, and the order of launches. Under `Options.plan` a program
+is compiled by such a text (`schedule-read-plan`). `summarize` and `compare` say what a text has, and what an edited one
+changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from xdsl.dialects import builtin
+
+from tessera.compiler.compile import Lowering, lower, schedule_tape
+from tessera.compiler.options import Options
+from tessera.ir.base.dialect_of import load_dialects
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Tape, tape_text
+from tessera.ir.base.text import parse_module, print_module, stamp
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.ops.plan import stages_of
+from tessera.ir.schedule.passes.read_plan import NAME
+from tessera.ir.schedule.plan import fusions_in, programs_in, tape_in, tiles_of
+from tessera.ir.schedule.typed_ops import FuseOp
+from tessera.types.frozen import frozen
+
+_BODIES, _ORDER = "schedule-choose-tiles", "schedule-emit-tiles"
+_OVERLAPPED = "schedule-overlap-collectives"
+_HEADER = """\
+// A plan of Tessera: `tessera schedule apply` compiles the program by it. What may be edited:
+//   groups    each `tsched.fuse` is one kernel of its body; split one into two, or move ops into another
+//   tiles     `chosen`, to another of the candidates; without the line, the compiler chooses
+//   pipeline  `{pipeline = {stages = 3}}` or `{pipeline = {double_buffer = true}}` on a group: buffers of each tile
+//   order     groups run in the order of the text, and choices follow their group
+// Ops and what they read stay as they are: a plan that computes something else is refused.
+"""
+
+
+def export_plan(tape: Tape, options: Options) -> str:
+    """The text of the plan that a program is compiled by under some options."""
+    kept: list[builtin.ModuleOp] = []
+
+    def observe(name: str, module: builtin.ModuleOp) -> None:
+        if name == _BODIES:
+            functions = [op.clone() for op in module.ops if op.name == "tgraph.func"]
+            kept.append(builtin.ModuleOp(functions))
+        elif name == _ORDER or (name == _OVERLAPPED and options.plan is None):
+            kept[1:] = [builtin.ModuleOp([program.clone() for program in programs_in(module)])]
+
+    schedule_tape(tape, options, observe)
+    bodies, ordered = kept
+    (program,) = programs_in(ordered)
+    for fuse in fusions_in(ordered):
+        fuse.kernels = ()
+        _drop_replaced(fuse)
+    program.detach()
+    block = bodies.body.block
+    if block.first_op is None:
+        block.add_op(program)
+    else:
+        block.insert_op_before(program, block.first_op)
+    stamp(bodies)
+    return f"{_HEADER}{print_module(bodies)}"
+
+
+def _drop_replaced(fuse: FuseOp) -> None:
+    """Leave the last choice of each knob: an emitter may have asked again, among candidates of its own."""
+    last = {op.knob: op for op in sorted(tiles_of(fuse), key=_position)}
+    for op in tiles_of(fuse):
+        if op is not last[op.knob]:
+            op.detach()
+            op.erase()
+
+
+def _position(op: SpecOp) -> int:
+    block = op.parent
+    assert block is not None
+    return block.get_operation_index(op)
+
+
+# What a text has, group by group.
+
+
+@frozen
+class PlannedGroup:
+    """A group of a plan: its kernel, the ops of its body, what was chosen, buffers of a tile (0: by the machine)."""
+
+    kernel: str
+    kind: str
+    ops: tuple[str, ...]
+    choices: tuple[tuple[str, object, str], ...] = ()
+    stages: int = 0
+    digest: str = ""
+    """What tells its body from others."""
+
+    def __str__(self) -> str:
+        chosen = ", ".join(f"{knob} {_shown(value)} ({source})" for knob, value, source in self.choices)
+        stages = f"; {self.stages} stages" if self.stages else ""
+        return f"{self.kernel}: {self.kind} of {', '.join(self.ops)}{stages}{f'; {chosen}' if chosen else ''}"
+
+
+def _shown(value: object) -> str:
+    items: Sequence[object] = value if isinstance(value, tuple) else ()  # pyright: ignore[reportUnknownVariableType]
+    return " x ".join(map(str, items)) or str(value)
+
+
+def summarize(text: str) -> tuple[PlannedGroup, ...]:
+    """The groups of a plan in the order in which they run; raises IRSyntaxError (T0304) for a text that is none."""
+    load_dialects()
+    module = parse_module(text, NAME)
+    functions = symbol_table(module)
+    return tuple(_groups_in(module, functions))
+
+
+def _groups_in(module: builtin.ModuleOp, functions: dict[str, SpecOp]) -> Iterator[PlannedGroup]:
+    for fuse in fusions_in(module):
+        function = functions.get(fuse.body)
+        ops: tuple[str, ...] = ()
+        digest = ""
+        if function is not None:
+            block = function.regions[0].block
+            ops = tuple(op.spec.short_name for op in block.ops if isinstance(op, SpecOp) and op.operands)[:-1]
+            digest = hashlib.sha256(tape_text(tape_in(function)).encode()).hexdigest()[:16]
+        choices = tuple((op.knob, op.chosen, op.source) for op in tiles_of(fuse) if op.chosen is not None)
+        yield PlannedGroup(fuse.body, fuse.kind, ops, choices, stages_of(fuse.pipeline), digest)
+
+
+def compare(text: str, other: str) -> tuple[str, ...]:
+    """What a plan has otherwise than another one of the same program, a line each; empty where they are the same."""
+    ours, theirs = summarize(text), summarize(other)
+    known = {group.digest: group for group in theirs}
+    lines = [f"another group: {group}" for group in ours if group.digest not in known]
+    kept = {group.digest for group in ours}
+    lines += [f"without the group {group.kernel}" for group in theirs if group.digest not in kept]
+    for group in ours:
+        before = known.get(group.digest)
+        if before is None:
+            continue
+        if before.stages != group.stages:
+            lines.append(f"{group.kernel}: {group.stages or 'chosen'} stages in place of {before.stages or 'chosen'}")
+        old = {knob: value for knob, value, _ in before.choices}
+        for knob, value, _ in group.choices:
+            if knob not in old or old[knob] != value:
+                was = _shown(old[knob]) if knob in old else "what the compiler chooses"
+                lines.append(f"{group.kernel}: {knob} is {_shown(value)} in place of {was}")
+    if [group.digest for group in ours if group.digest in known] != [g.digest for g in theirs if g.digest in kept]:
+        lines.append(f"another order: {', '.join(group.kernel for group in ours)}")
+    return tuple(dict.fromkeys(lines))
+
+
+# Whether two plans are one program of the machine.
+
+
+def code_digest(lowering: Lowering) -> str:
+    """A digest of all code of a program: two that share it run the same instructions."""
+    texts = "\n".join((lowering.host, *lowering.texts))
+    return hashlib.sha256(texts.encode()).hexdigest()
+
+
+def apply_plan(tape: Tape, options: Options, plan: str) -> Lowering:
+    """A program lowered by a plan; raises ScheduleError (T0401) for one that cannot be carried out."""
+    return lower(tape, replace(options, plan=plan))

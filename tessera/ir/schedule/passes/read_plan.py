@@ -1,0 +1,228 @@
+"""Read a plan that is written down: the groups, tiles, prefetch depths and order of a text in place of chosen ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics.codes import IRSyntaxError, ScheduleError
+from tessera.diagnostics.error import Span, find_nearest
+from tessera.ir.base.compilation import KNOBS
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.passes import Pass, user_error
+from tessera.ir.base.tape import Tape
+from tessera.ir.base.text import parse_module
+from tessera.ir.base.verify import symbol_table, verify
+from tessera.ir.schedule import typed_ops
+from tessera.ir.schedule.bodies import with_sizes
+from tessera.ir.schedule.costs import cost_of
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.emit.request import size_names
+from tessera.ir.schedule.kinds import KernelKind, kernel_kinds, kind_for
+from tessera.ir.schedule.passes.form_groups import FormGroups
+from tessera.ir.schedule.plan import (
+    PLAN,
+    body_of,
+    check_candidate,
+    choices_for,
+    fusions_in,
+    programs_in,
+    tape_in,
+    tiles_of,
+)
+from tessera.ir.schedule.plan_meaning import check_meaning, guards_of, refuse
+from tessera.ir.tile.facets import Pointwise, Reduction, View
+from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
+
+NAME = "<plan>"
+"""What the text of a plan is called in errors that name its lines."""
+_SYMBOL = re.compile(r"[A-Za-z_]\w*")
+_OF_RANKS = ("tsched.collective", "tsched.pipeline", "tsched.materialize")
+
+
+@frozen
+class ReadPlan(Pass):
+    """Replace each function by a plan that somebody wrote, once that is found to compute the same.
+
+    Before: `tgraph.func @main`, and the plan beside it in a module of its own, or in the option `plan`. After: the
+    `tsched.module @main` of the plan and the bodies of its groups. What a group does not say is filled in: its kind, the
+    axes that it reduces, what it costs. Refused (T0401) is a plan that computes something else, a group that no kernel
+    computes, a tile that is not among the candidates, groups of one body that differ in what was chosen for them.
+    """
+
+    plan: str = ""
+    form: Pass = field(default_factory=FormGroups)
+    machine: Machine = field(default_factory=lambda: Machine("generic"))
+
+    def run(self, module: ModuleOp) -> None:
+        beside = next((op for op in module.ops if isinstance(op, ModuleOp)), None)
+        if beside is not None:
+            beside.detach()
+        plan = beside if not self.plan and beside is not None else parse_plan(self.plan)
+        if len(list(programs_in(plan))) != 1:
+            advice = "give what `fn.schedule(...)` gave, or the text of a file that `tessera schedule export` wrote"
+            refuse(plan, f"a plan has one `tsched.module`, got {len(list(programs_in(plan)))}", advice)
+        try:
+            verify(plan)
+        except OpError as error:
+            advice = error.advice or _advice(error)
+            raise user_error("schedule", OpError(error.op, error.message, advice)) from error
+        (program,) = programs_in(plan)
+        _check_ops(program)
+        self.form.run(module)
+        check_meaning(plan, module)
+        _Groups(plan, self.machine).complete()
+        (own,) = programs_in(module)
+        program.attributes.update(own.attributes)
+        for old in list(module.ops):
+            old.detach()
+        for new in list(plan.ops):
+            new.detach()
+            module.body.block.add_op(new)
+
+
+_ORDER = "move it behind the group that computes what it reads: launches are in the order of the text"
+
+
+def parse_plan(text: str) -> ModuleOp:
+    """The module of a plan's text; raises ScheduleError (T0401) where a group reads what a later one computes."""
+    try:
+        return parse_module(text, NAME)
+    except IRSyntaxError as error:
+        late = re.match(r"Result (%[\w.$-]+) is defined with type .* but used with type !tsched\.value", error.message)
+        if late is None or error.span is None:
+            raise
+        lines = text.splitlines()
+        use = re.compile(rf"{re.escape(late[1])}(?![\w.$-])")
+        first = next((at for at in range(error.span.line - 1, 0, -1) if use.search(lines[at - 1])), error.span.line)
+        found = use.search(lines[first - 1])
+        column = 1 if found is None else found.start() + 1
+        raise ScheduleError(
+            f"`{late[1]}` is used before the group of line {error.span.line}, which computes it",
+            span=Span(NAME, first, column, first, column + len(late[1])),
+            fix=_ORDER,
+        ) from error
+
+
+def _advice(error: OpError) -> str:
+    if "used before" in error.message:
+        return _ORDER
+    if "`stages`" in error.message or "`pipeline`" in error.message or "`double_buffer`" in error.message:
+        return "write `pipeline = {stages = 3}` or `pipeline = {double_buffer = true}`"
+    return "restore the line as it was exported"
+
+
+def _check_ops(program: typed_ops.ModuleOp) -> None:
+    """Refuse what a plan of one machine cannot carry out: nothing of a text is ignored."""
+    for op in program.walk():
+        if op.name in _OF_RANKS or (isinstance(op, typed_ops.LayoutOp) and op.mesh_axes):
+            refuse(
+                op,
+                f"`{op.name}` says how ranks of a mesh share a program, and this one is compiled for one rank",
+                "leave it out; a mesh and its layouts are said in the program",
+            )
+        if isinstance(op, typed_ops.FuseOp) and op.kernels:
+            refuse(op, "`kernels` of a group are made from its body, and a plan does not name them", "leave it out")
+
+
+class _Groups:
+    """The groups of a plan, each completed once it is found to be one that a kernel computes."""
+
+    def __init__(self, plan: ModuleOp, machine: Machine) -> None:
+        self.plan, self.machine, self.functions = plan, machine, symbol_table(plan)
+        (self.program,) = programs_in(plan)
+        self.facts = {(guard.left, guard.right) for guard in guards_of(self.program)}
+        self.said: dict[str, tuple[typed_ops.FuseOp, Any]] = {}
+
+    def complete(self) -> None:
+        """Fill in what groups leave out, and refuse what cannot be carried out."""
+        for fuse in fusions_in(self.plan):
+            function = body_of(fuse, self.functions)
+            if not _SYMBOL.fullmatch(fuse.body):
+                refuse(function, f"`@{fuse.body}` is no name of a kernel", "write letters, digits and `_`")
+            tape = tape_in(function)
+            self._check_facts(fuse, function, tape)
+            kind = self._kind(fuse, tape)
+            try:
+                kind.check(tape, tuple(fuse.axes))
+            except (ValueError, IndexError, StopIteration) as error:
+                advice = "split the group: what no kernel computes as one is two `tsched.fuse`, each with its body"
+                refuse(fuse, f"no kernel of kind {kind.name} computes `@{fuse.body}`: {error}", advice)
+            here = {name: Dim.of(dim) for name, dim in fuse.sizes}
+            cost = cost_of(with_sizes(tape, here))
+            fuse.flops, fuse.bytes = cost.flops, cost.bytes
+            self._check_choices(fuse, kind, tape)
+        used = {fuse.body for fuse in fusions_in(self.plan)}
+        for name, function in self.functions.items():
+            if name not in used and function.name == "tgraph.func":
+                refuse(function, f"no group of the plan has the body `@{name}`", "remove it, or let a group name it")
+
+    def _check_facts(self, fuse: typed_ops.FuseOp, function: SpecOp, tape: Tape) -> None:
+        """Refuse a body that takes sizes for known which nobody gives, or relies on what no guard of the program says."""
+        (program,) = programs_in(self.plan)
+        here = {name: Dim.of(dim) for name, dim in fuse.sizes}
+        outside = {name for argument in program.body.block.args for name in argument.type.data.symbols}
+        unknown = sorted(set(size_names(tape)) - set(here) - outside)
+        if unknown:
+            refuse(fuse, f"`@{fuse.body}` has a size {unknown[0]}, and the group does not say what it is", "add `sizes`")
+        for guard in guards_of(function):
+            left, right = guard.left.substitute(here), guard.right.substitute(here)
+            if left != right and (left, right) not in self.facts:
+                refuse(
+                    function,
+                    f"`@{fuse.body}` relies on {left} == {right}, which no guard of the program says",
+                    "leave the guard out, or add it to the program's constraints",
+                )
+
+    def _kind(self, fuse: typed_ops.FuseOp, tape: Tape) -> KernelKind:
+        """The kind of a group: as it says, or as the ops of its body are."""
+        kinds = kernel_kinds()
+        if not fuse.kind:
+            facets = [type(spec_of(record).lower) for record in tape.records]
+            heads = [facet for facet in facets if not issubclass(facet, Pointwise | View)]
+            found = kind_for(heads[0] if heads else Pointwise)
+            fuse.kind = found.name if found.name in kinds else "map"
+        kind = kinds[fuse.kind]
+        reductions = [record for record in tape.records if isinstance(spec_of(record).lower, Reduction)]
+        if kind.has_axes and not fuse.axes and reductions:
+            record = reductions[0]
+            fuse.axes = tuple(spec_of(record).lower.axes(tape.types[record.operands[0]], record.attributes))
+        return kind
+
+    def _check_choices(self, fuse: typed_ops.FuseOp, kind: KernelKind, tape: Tape) -> None:
+        """Refuse a choice that nobody has, and groups of one body with different ones."""
+        candidates = dict(kind.knobs(self.machine))
+        authored = dict(kind.read_choices(tape))
+        seen: set[str] = set()
+        for op in tiles_of(fuse):
+            if op.chosen is None or op.knob not in KNOBS and op.knob not in authored:
+                near = (*find_nearest(op.knob, KNOBS), *candidates, "map.tile")[0]
+                refuse(op, f"a choice names its `knob` and what is `chosen`, got {op.knob!r}", f"is it `{near}`?")
+            if op.knob in seen:
+                refuse(op, f"`{op.knob}` of this group is chosen twice", "leave one of them")
+            if op.knob in authored:
+                if authored[op.knob] != op.chosen:
+                    refuse(op, f"`{op.knob}` was given by the kernel's author: {authored[op.knob]}", "change it there")
+                op.detach()  # it is read from the kernel again
+                op.erase()
+                continue
+            seen.add(op.knob)
+            op.source = PLAN
+            if op.knob in candidates:
+                check_candidate(op, candidates[op.knob])
+        chosen = {knob: choice.value for knob, choice in choices_for(fuse).items()}
+        about = (chosen, str(fuse.pipeline), fuse.kind, tuple(fuse.axes), tuple(fuse.in_place))
+        first, said = self.said.setdefault(fuse.body, (fuse, about))
+        if said != about:
+            span = first.span
+            refuse(
+                fuse,
+                f"groups of one body have one kernel, and this one is chosen otherwise than that of line "
+                f"{span.line if span is not None else '?'}",
+                f"copy `@{fuse.body}` under another name for this group, or make both the same",
+            )

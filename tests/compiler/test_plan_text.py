@@ -1,0 +1,355 @@
+"""A plan as text: what is exported compiles to the same code, edits take effect, and wrong ones are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+from tessera.compiler.plan_text import apply_plan, code_digest, compare, export_plan, summarize
+from tessera.diagnostics.codes import IRSyntaxError, OverrideError, ScheduleError
+from tessera.ir.base.text import print_module
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.host_program.launch_order import order_of
+
+_CUDA = Options(backend="cuda", features=("sm_90a",))
+
+
+@ts.jit
+def layer(x: ts.Tensor[64, 128, ts.f32], w: ts.Tensor[128, 256, ts.f32], b: ts.Tensor[256, ts.f32]):
+    """A contraction with an epilogue, rows behind it, and a reduction beside both."""
+    return ops.softmax(ops.gelu(x @ w + b)), ops.sum(x * 2.0, axis=0)
+
+
+@ts.jit
+def halves(x: ts.Tensor[256, 512, ts.bf16], w: ts.Tensor[512, 256, ts.bf16]):
+    """A contraction on tensor cores."""
+    return ops.gelu(x @ w)
+
+
+def _inputs() -> list[np.ndarray]:
+    draw = np.random.default_rng(7)
+    return [draw.normal(size=shape).astype(np.float32) for shape in ((64, 128), (128, 256), (256,))]
+
+
+def _bits(function: Any) -> list[bytes]:
+    return [np.asarray(result).tobytes() for result in function(*map(ts.array, _inputs()))]
+
+
+def _line(text: str, part: str) -> str:
+    return next(line for line in text.splitlines() if part in line)
+
+
+def _function(text: str, name: str) -> str:
+    found = re.search(rf"  tgraph\.func @{name}\w*\(.*?\n  }}\n", text, re.DOTALL)
+    assert found is not None
+    return found.group()
+
+
+def _split(text: str) -> str:
+    """The plan with the contraction's gelu as a group of its own."""
+    name = re.search(r"@(matmul_add_gelu_\w+)\(", text)
+    assert name is not None
+    body = _function(text, "matmul_add_gelu")
+    head = body.replace(name[1], "product").replace("tgraph.return %2", "tgraph.return %1")
+    head = "".join(line for line in head.splitlines(keepends=True) if "tgraph.gelu" not in line)
+    tail = (
+        "  tgraph.func @tail(%a0: !tgraph.tensor<[64, 256], f32>) -> !tgraph.tensor<[64, 256], f32> "
+        'attributes {names = ["a0"]} {\n'
+        "    %0 = tgraph.gelu %a0 : (!tgraph.tensor<[64, 256], f32>) -> !tgraph.tensor<[64, 256], f32>\n"
+        "    tgraph.return %0 : (!tgraph.tensor<[64, 256], f32>) -> ()\n  }\n"
+    )
+    fuse = _line(text, f"@{name[1]}(%x")
+    tile = _line(text, "tsched.tile %0 ")
+    groups = (
+        "    %p = tsched.fuse @product(%x, %w, %b) : !tgraph.tensor<[64, 256], f32>\n"
+        f"{tile.replace('%0 ', '%p ')}\n"
+        "    %0 = tsched.fuse @tail(%p) : !tgraph.tensor<[64, 256], f32>"
+    )
+    return text.replace(body, head + tail).replace(f"{fuse}\n{tile}", groups)
+
+
+# Round trips.
+
+
+@ts.jit(dynamic=True)
+def symbolic(x: Any) -> Any:
+    return ops.softmax(x * 2.0), x.reshape(-1) + 1.0
+
+
+@ts.jit
+def update(tree: Any) -> Any:
+    return {name: value - 0.1 * value * value for name, value in tree.items()}
+
+
+@ts.jit
+def repeated(x: Any, y: Any) -> Any:
+    kept = ts.fori_loop(0, 5, lambda _, carried: carried * 1.5 + ops.sum(carried), x)
+    return ts.cond(ops.sum(kept) > 0.0, lambda one: one * 2.0, lambda one: ops.exp(one) - y, kept)
+
+
+@ts.jit(donate={"cache"})
+def donated(cache: Any, x: Any) -> Any:
+    return cache.at[3].set(x)
+
+
+@ts.jit(constraints=["N % 16 == 0"])
+def divided(x: ts.Tensor["N", 64, ts.f32]) -> Any:
+    return ops.softmax(x) * 2.0, x.reshape(-1) + 1.0
+
+
+def _loss(w: Any, x: Any) -> Any:
+    return ops.sum(ops.gelu(x @ w) ** 2)
+
+
+@ts.jit
+def gradient(w: Any, x: Any) -> Any:
+    return ts.grad(_loss)(w, x)
+
+
+def _zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+_PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "layer": (layer, ()),
+    "symbolic": (symbolic, (_zeros(8, 16),)),
+    "update": (update, ({"a": _zeros(8, 64), "b": _zeros(32), "c": _zeros(4, 4)},)),
+    "repeated": (repeated, (_zeros(8, 16), _zeros(16))),
+    "donated": (donated, (_zeros(8, 16), _zeros(16))),
+    "divided": (divided, (_zeros(32, 64),)),
+    "gradient": (gradient, (_zeros(16, 16), _zeros(8, 16))),
+}
+
+
+@pytest.mark.parametrize("options", [Options(), _CUDA], ids=["cpu", "cuda"])
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_an_exported_plan_compiles_to_the_same_code_and_is_exported_again(name: str, options: Options) -> None:
+    function, arguments = _PROGRAMS[name]
+    tape = function.trace(*arguments).tape
+    text = export_plan(tape, options)
+    again = apply_plan(tape, options, text)
+    assert code_digest(again) == code_digest(lower(tape, options))
+    assert compare(export_plan(tape, replace(options, plan=text)), text) == ()
+    order_of(again.program, symbol_table(again.module)).check()
+
+
+def test_a_function_gives_its_plan_and_takes_it_with_the_same_bits() -> None:
+    text = layer.schedule()
+    assert "tsched.fuse @matmul_add_gelu" in text and 'knob = "contraction.block"' in text
+    assert _bits(layer.with_plan(text)) == _bits(layer)
+    assert "sha256:" in str(layer.with_plan(text).explain())
+
+
+# Edits that take effect.
+
+
+def test_a_group_that_is_split_is_two_kernels_with_the_same_bits() -> None:
+    text = _split(layer.schedule())
+    kernels = [kernel.symbol for kernel in apply_plan(layer.trace().tape, Options(), text).kernels]
+    assert "product" in kernels and "tail" in kernels
+    assert [group.kind for group in summarize(layer.with_plan(text).schedule())] == ["contraction", "map", "row", "row"]
+    assert _bits(layer.with_plan(text)) == _bits(layer)
+
+
+def test_a_tile_that_is_edited_is_the_tile_of_the_kernel() -> None:
+    text = layer.schedule()
+    edited = text.replace("chosen = 128", "chosen = 32")
+    assert edited != text
+    tape = layer.trace().tape
+    changed = apply_plan(tape, Options(), edited)
+    assert code_digest(changed) != code_digest(apply_plan(tape, Options(), text))
+    assert _bits(layer.with_plan(edited)) == _bits(layer)
+    (line,) = compare(edited, text)
+    assert "row.columns is 32 in place of 128" in line
+    assert 'chosen = 32 {source = "plan"' in layer.with_plan(edited).schedule()
+
+
+def test_a_block_that_is_edited_is_the_block_of_a_kernel_on_a_gpu() -> None:
+    tape = halves.trace().tape
+    text = export_plan(tape, _CUDA)
+    tile = _line(text, 'knob = "contraction.block"')
+    found = re.search(r"candidates = (\[\[.*\]\]) chosen = (\[[^\]]*\])", tile)
+    assert found is not None
+    other = next(one for one in re.findall(r"\[\d+, \d+, \d+\]", found[1]) if one != found[2])
+    edited = text.replace(tile, tile.replace(f"chosen = {found[2]}", f"chosen = {other}"))
+    changed = apply_plan(tape, _CUDA, edited)
+    assert code_digest(changed) != code_digest(apply_plan(tape, _CUDA, text))
+    rows, columns, _ = (int(size) for size in re.findall(r"\d+", other))
+    assert f"grid = [{256 // rows}, {256 // columns}]" in print_module(changed.module)
+
+
+def test_a_choice_that_is_left_out_is_made_by_the_compiler() -> None:
+    text = layer.schedule()
+    left = text.replace(f"{_line(text, 'tsched.tile %0 ')}\n", "")
+    tape = layer.trace().tape
+    assert code_digest(apply_plan(tape, Options(), left)) == code_digest(lower(tape, Options()))
+
+
+@pytest.mark.parametrize(("written", "buffers"), [("{stages = 3}", 3), ("{double_buffer = true}", 2)])
+def test_stages_that_are_edited_are_the_buffers_of_each_tile(written: str, buffers: int) -> None:
+    tape = halves.trace().tape
+    text = export_plan(tape, _CUDA)
+    edited = text.replace('{kind = "contraction"', f'{{pipeline = {written}, kind = "contraction"', 1)
+    changed = apply_plan(tape, _CUDA, edited)
+    assert code_digest(changed) != code_digest(apply_plan(tape, _CUDA, text))
+    assert f"buffers = {buffers}" in print_module(changed.module)
+    assert any(f"{buffers} stages" in line for line in compare(edited, text))
+
+
+def test_two_independent_launches_can_be_reordered() -> None:
+    text = layer.schedule()
+    moved = [_line(text, "@mul_sum"), _line(text, "tsched.tile %1 ")]
+    first = _line(text, "@matmul_add_gelu")
+    edited = text.replace("\n".join(moved) + "\n", "").replace(first, "\n".join([*moved, first]), 1)
+    calls = _calls(apply_plan(layer.trace().tape, Options(), edited))
+    assert [name.partition("_")[0] for name in calls] == ["mul", "matmul", "max"]
+    assert _bits(layer.with_plan(edited)) == _bits(layer)
+    assert any(line.startswith("another order") for line in compare(edited, text))
+
+
+def _calls(lowering: Any) -> list[str]:
+    return re.findall(r"tsched\.call @(\w+)", print_module(lowering.module))
+
+
+def test_the_names_of_bodies_and_values_are_free() -> None:
+    text = layer.schedule()
+    edited = re.sub(r"matmul_add_gelu_\w+", "mine", text).replace("%0", "%hidden")
+    assert "mine" in _calls(apply_plan(layer.trace().tape, Options(), edited))
+
+
+# Edits that are refused, with the line and what to do.
+
+
+def _refuse(text: str, match: str, part: str, options: Options | None = None) -> ScheduleError:
+    with pytest.raises(ScheduleError, match=match) as caught:
+        apply_plan(layer.trace().tape, options or Options(), text)
+    error = caught.value
+    assert error.code == "T0401" and error.span is not None and error.fix
+    assert part in text.splitlines()[error.span.line - 1]
+    return error
+
+
+def test_a_tile_that_is_no_candidate_is_refused() -> None:
+    text = layer.schedule().replace("[96, 256, 128]] chosen = [64, 128, 64]", "[48, 48, 48]] chosen = [48, 48, 48]")
+    error = _refuse(text, r"`contraction.block` cannot be \[48, 48, 48\]", "chosen = [48, 48, 48]")
+    assert "it can be [64, 128, 64]" in str(error.fix)
+
+
+def test_a_tile_of_a_choice_that_emitters_make_is_refused_too() -> None:
+    text = layer.schedule().replace("32, 16] chosen = 128", "32, 16, 24] chosen = 24")
+    _refuse(text, "`row.columns` cannot be 24", "chosen = 24")
+
+
+def test_an_order_that_breaks_a_dependency_is_refused() -> None:
+    text = layer.schedule()
+    moved = _line(text, "@max_maximum")
+    edited = text.replace(moved + "\n", "").replace(_line(text, "@matmul_add"), f"{moved}\n{_line(text, '@matmul_add')}")
+    _refuse(edited, "used before", "@max_maximum")
+
+
+_OTHERS: dict[str, tuple[Callable[[str], str], str, str]] = {
+    "another op": (lambda text: text.replace("tgraph.add", "tgraph.sub"), "`tgraph.sub` computes something", "sub"),
+    "another attribute": (
+        lambda text: text.replace("value = 2.0", "value = 3.0"),
+        "computes something here that the program does not",
+        "3.0",
+    ),
+    "another operand": (
+        lambda text: text.replace("tgraph.sub %a0, %2", "tgraph.sub %a0, %0"),
+        "`tgraph.sub` computes something",
+        "tgraph.sub",
+    ),
+    "a result twice": (
+        lambda text: text.replace("tsched.return %2, %1", "tsched.return %0, %1"),
+        "result 0 of the plan is not result 0",
+        "tsched.return",
+    ),
+    "another argument": (
+        lambda text: text.replace("names = [", "guards = [[dim<N>, dim<1>, \"\"]], names = [", 1),
+        "1 guards, and the program 0",
+        "tsched.module",
+    ),
+    "another body": (
+        lambda text: re.sub(r"fuse @mul_sum_\w+\(", "fuse @nothing(", text),
+        "`@nothing` is nothing of this module",
+        "@nothing",
+    ),
+    "another knob": (
+        lambda text: text.replace('knob = "row.columns"', 'knob = "map.tile"'),
+        "has no choice `map.tile`",
+        "map.tile",
+    ),
+    "no knob": (lambda text: text.replace("row.columns", "row.column"), "names its `knob`", "row.column"),
+    "layouts of ranks": (
+        lambda text: text.replace(
+            "    tsched.return", '    tsched.layout %2 {partition = ["b"], mesh_axes = ["dp"]}\n    tsched.return'
+        ),
+        "says how ranks of a mesh share",
+        "tsched.layout",
+    ),
+    "another kind": (
+        lambda text: text.replace('kind = "row", axes = [1]', 'kind = "map"'),
+        "no kernel of kind map|does not compute",
+        "@max_maximum",
+    ),
+    "more stages than there are": (
+        lambda text: text.replace('kind = "contraction"', 'pipeline = {stages = 99}, kind = "contraction"'),
+        "`stages` is 1 to 8",
+        "stages = 99",
+    ),
+    "a body that nobody has": (
+        lambda text: text.replace(
+            _function(text, "mul_sum"),
+            _function(text, "mul_sum") + re.sub(r"mul_sum_\w+", "spare", _function(text, "mul_sum")),
+        ),
+        "no group of the plan has the body `@spare`",
+        "@spare",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _OTHERS)
+def test_a_plan_that_cannot_be_carried_out_is_refused_at_its_line(name: str) -> None:
+    change, match, part = _OTHERS[name]
+    text = layer.schedule()
+    assert change(text) != text
+    _refuse(change(text), match, part)
+
+
+def test_a_body_that_relies_on_more_than_the_program_knows_is_refused() -> None:
+    text = divided.schedule(_zeros(32, 64))
+    name = re.search(r"tgraph\.func @(\w+)\(.*\{names", text)
+    assert name is not None
+    edited = text.replace('attributes {names = ["a0"]}', 'attributes {names = ["a0"], guards = [[dim<s0 % 7>, dim<0>, "x"]]}', 1)
+    with pytest.raises(ScheduleError, match="relies on"):
+        apply_plan(divided.trace(_zeros(32, 64)).tape, Options(), edited)
+
+
+def test_groups_of_one_body_are_chosen_alike() -> None:
+    @ts.jit
+    def twice(x: ts.Tensor[8, 64, ts.f32], y: ts.Tensor[8, 64, ts.f32]) -> Any:
+        first = ops.sum(x, axis=0)
+        return first, ops.sum(y, axis=0)
+
+    text = twice.schedule()
+    edited = re.sub(r"chosen = 64\b", "chosen = 32", text, count=1)
+    if edited == text:
+        edited = re.sub(r"chosen = 128\b", "chosen = 32", text, count=1)
+    with pytest.raises(ScheduleError, match="groups of one body have one kernel"):
+        apply_plan(twice.trace().tape, Options(), edited)
+
+
+def test_a_text_that_is_no_plan_is_refused() -> None:
+    with pytest.raises(IRSyntaxError):
+        layer.with_plan("tsched.fuse (")(*map(ts.array, _inputs()))
+    with pytest.raises(OverrideError, match="text of a plan"):
+        layer.with_plan("  ")
