@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from tessera.cli.schedule import app as schedule_app
 from tessera.diagnostics.error import find_nearest
 
 
@@ -304,6 +305,9 @@ def version() -> None:
     from tessera import __version__
 
     typer.echo(__version__)
+
+
+app.add_typer(schedule_app, name="schedule")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ changes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from xdsl.dialects import builtin
@@ -17,6 +17,7 @@ from xdsl.dialects import builtin
 from tessera.compiler.compile import Lowering, lower, schedule_tape
 from tessera.compiler.options import Options
 from tessera.ir.base.dialect_of import load_dialects
+from tessera.ir.base.literal import text_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape, tape_text
 from tessera.ir.base.text import parse_module, print_module, stamp
@@ -97,14 +98,13 @@ class PlannedGroup:
     """What tells its body from others."""
 
     def __str__(self) -> str:
-        chosen = ", ".join(f"{knob} {_shown(value)} ({source})" for knob, value, source in self.choices)
+        chosen = ", ".join(f"{knob} {_value_text(value)} ({source})" for knob, value, source in self.choices)
         stages = f"; {self.stages} stages" if self.stages else ""
         return f"{self.kernel}: {self.kind} of {', '.join(self.ops)}{stages}{f'; {chosen}' if chosen else ''}"
 
 
-def _shown(value: object) -> str:
-    items: Sequence[object] = value if isinstance(value, tuple) else ()  # pyright: ignore[reportUnknownVariableType]
-    return " x ".join(map(str, items)) or str(value)
+def _value_text(value: object) -> str:
+    return text_of(value).strip("[]").replace(", ", " x ")
 
 
 def summarize(text: str) -> tuple[PlannedGroup, ...]:
@@ -144,8 +144,8 @@ def compare(text: str, other: str) -> tuple[str, ...]:
         old = {knob: value for knob, value, _ in before.choices}
         for knob, value, _ in group.choices:
             if knob not in old or old[knob] != value:
-                was = _shown(old[knob]) if knob in old else "what the compiler chooses"
-                lines.append(f"{group.kernel}: {knob} is {_shown(value)} in place of {was}")
+                was = _value_text(old[knob]) if knob in old else "what the compiler chooses"
+                lines.append(f"{group.kernel}: {knob} is {_value_text(value)} in place of {was}")
     if [group.digest for group in ours if group.digest in known] != [g.digest for g in theirs if g.digest in kept]:
         lines.append(f"another order: {', '.join(group.kernel for group in ours)}")
     return tuple(dict.fromkeys(lines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tessera.diagnostics.codes import IRSyntaxError, OverrideError, ScheduleErro
 from tessera.ir.base.text import print_module
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.host_program.launch_order import order_of
+from tests.fuzz.generate import random_program
 
 _CUDA = Options(backend="cuda", features=("sm_90a",))
 
@@ -92,8 +94,14 @@ def update(tree: Any) -> Any:
 
 @ts.jit
 def repeated(x: Any, y: Any) -> Any:
+    def double(one: Any) -> Any:
+        return one * 2.0
+
+    def to_power(one: Any) -> Any:
+        return ops.exp(one) - y
+
     kept = ts.fori_loop(0, 5, lambda _, carried: carried * 1.5 + ops.sum(carried), x)
-    return ts.cond(ops.sum(kept) > 0.0, lambda one: one * 2.0, lambda one: ops.exp(one) - y, kept)
+    return ts.cond(ops.sum(kept) > 0.0, double, to_power, kept)
 
 
 @ts.jit(donate={"cache"})
@@ -144,7 +152,8 @@ def test_an_exported_plan_compiles_to_the_same_code_and_is_exported_again(name: 
 
 def test_a_function_gives_its_plan_and_takes_it_with_the_same_bits() -> None:
     text = layer.schedule()
-    assert "tsched.fuse @matmul_add_gelu" in text and 'knob = "contraction.block"' in text
+    assert "tsched.fuse @matmul_add_gelu" in text
+    assert 'knob = "contraction.block"' in text
     assert _bits(layer.with_plan(text)) == _bits(layer)
     assert "sha256:" in str(layer.with_plan(text).explain())
 
@@ -155,7 +164,8 @@ def test_a_function_gives_its_plan_and_takes_it_with_the_same_bits() -> None:
 def test_a_group_that_is_split_is_two_kernels_with_the_same_bits() -> None:
     text = _split(layer.schedule())
     kernels = [kernel.symbol for kernel in apply_plan(layer.trace().tape, Options(), text).kernels]
-    assert "product" in kernels and "tail" in kernels
+    assert "product" in kernels
+    assert "tail" in kernels
     assert [group.kind for group in summarize(layer.with_plan(text).schedule())] == ["contraction", "map", "row", "row"]
     assert _bits(layer.with_plan(text)) == _bits(layer)
 
@@ -233,7 +243,9 @@ def _refuse(text: str, match: str, part: str, options: Options | None = None) ->
     with pytest.raises(ScheduleError, match=match) as caught:
         apply_plan(layer.trace().tape, options or Options(), text)
     error = caught.value
-    assert error.code == "T0401" and error.span is not None and error.fix
+    assert error.code == "T0401"
+    assert error.span is not None
+    assert error.fix
     assert part in text.splitlines()[error.span.line - 1]
     return error
 
@@ -252,7 +264,9 @@ def test_a_tile_of_a_choice_that_emitters_make_is_refused_too() -> None:
 def test_an_order_that_breaks_a_dependency_is_refused() -> None:
     text = layer.schedule()
     moved = _line(text, "@max_maximum")
-    edited = text.replace(moved + "\n", "").replace(_line(text, "@matmul_add"), f"{moved}\n{_line(text, '@matmul_add')}")
+    edited = text.replace(moved + "\n", "").replace(
+        _line(text, "@matmul_add"), f"{moved}\n{_line(text, '@matmul_add')}"
+    )
     _refuse(edited, "used before", "@max_maximum")
 
 
@@ -274,7 +288,7 @@ _OTHERS: dict[str, tuple[Callable[[str], str], str, str]] = {
         "tsched.return",
     ),
     "another argument": (
-        lambda text: text.replace("names = [", "guards = [[dim<N>, dim<1>, \"\"]], names = [", 1),
+        lambda text: text.replace("names = [", 'guards = [[dim<N>, dim<1>, ""]], names = [', 1),
         "1 guards, and the program 0",
         "tsched.module",
     ),
@@ -329,7 +343,9 @@ def test_a_body_that_relies_on_more_than_the_program_knows_is_refused() -> None:
     text = divided.schedule(_zeros(32, 64))
     name = re.search(r"tgraph\.func @(\w+)\(.*\{names", text)
     assert name is not None
-    edited = text.replace('attributes {names = ["a0"]}', 'attributes {names = ["a0"], guards = [[dim<s0 % 7>, dim<0>, "x"]]}', 1)
+    edited = text.replace(
+        'attributes {names = ["a0"]}', 'attributes {names = ["a0"], guards = [[dim<s0 % 7>, dim<0>, "x"]]}', 1
+    )
     with pytest.raises(ScheduleError, match="relies on"):
         apply_plan(divided.trace(_zeros(32, 64)).tape, Options(), edited)
 
@@ -353,3 +369,48 @@ def test_a_text_that_is_no_plan_is_refused() -> None:
         layer.with_plan("tsched.fuse (")(*map(ts.array, _inputs()))
     with pytest.raises(OverrideError, match="text of a plan"):
         layer.with_plan("  ")
+
+
+# Meaning is kept, whoever wrote the plan.
+
+
+@pytest.mark.parametrize("name", [name for name in _PROGRAMS if name != "donated"])
+def test_a_plan_of_other_groups_is_one_of_the_same_program(name: str) -> None:
+    function, arguments = _PROGRAMS[name]
+    tape = function.trace(*arguments).tape
+    alone = export_plan(tape, Options(fusion=False))
+    assert len(summarize(alone)) >= len(summarize(export_plan(tape, Options())))
+    given = arguments or tuple(map(ts.array, _inputs()))
+    wanted, found = function(*given), function.with_plan(alone)(*given)
+    assert _leaves(found) == _leaves(wanted)
+
+
+def _leaves(tree: Any) -> list[bytes]:
+    found: Any = tree.values() if hasattr(tree, "values") else tree
+    return [np.asarray(part).tobytes() for part in (found if not isinstance(found, ts.Tensor) else [found])]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_drawn_program_keeps_its_bits_under_a_plan_of_other_groups(seed: int) -> None:
+    program = random_program(seed)
+    function = program.jitted()
+    arrays = [ts.array(array) for array in program.arrays({"A": 5, "B": 16, "C": 7})]
+    plan = export_plan(function.trace(*arrays).tape, Options(fusion=False))
+    assert _leaves(function.with_plan(plan)(*arrays)) == _leaves(function(*arrays))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_drawn_program_with_one_op_changed_is_refused(seed: int) -> None:
+    program, draw = random_program(seed), Random(seed)
+    function = program.jitted()
+    tape = function.trace(*map(ts.array, program.arrays({"A": 5, "B": 16, "C": 7}))).tape
+    plan = export_plan(tape, Options())
+    swaps = [("tgraph.add ", "tgraph.mul "), ("tgraph.mul ", "tgraph.add "), ("tgraph.sub ", "tgraph.add ")]
+    swaps += [("tgraph.maximum ", "tgraph.minimum "), ("tgraph.exp ", "tgraph.tanh "), ("tgraph.abs ", "tgraph.neg ")]
+    present = [swap for swap in swaps if swap[0] in plan]
+    if not present:
+        pytest.skip("it has none of these ops")
+    old, new = draw.choice(present)
+    at = draw.choice([found.start() for found in re.finditer(re.escape(old), plan)])
+    with pytest.raises(ScheduleError, match="computes something here"):
+        apply_plan(tape, Options(), plan[:at] + new + plan[at + len(old) :])

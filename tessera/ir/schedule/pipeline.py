@@ -80,7 +80,7 @@ def pipeline(
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.
         EmitTiles(machine, chooser, library),
-        # While SSA values are the only dependencies, and before buffers, whose reuse would add more. A plan has an order.
+        # While SSA values are the only dependencies, and before buffers, whose reuse would add more. A plan has one.
         *(() if plan else (OverlapCollectives(chooser),)),
         # In the final order of groups, which says how long values wait, and before buffers: what is offloaded has two.
         OffloadValues(memory, machine),

@@ -13,6 +13,7 @@ from tessera.ir.base.build import block_of, tape_of
 from tessera.ir.base.compilation import Choice, Chooser
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.effects import declared_effects
+from tessera.ir.base.literal import text_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import refuse
 from tessera.ir.base.tape import Guard, Tape
@@ -95,9 +96,8 @@ def tiles_of(fuse: typed_ops.FuseOp) -> list[typed_ops.TileOp]:
 def check_candidate(op: typed_ops.TileOp, candidates: Sequence[Any]) -> None:
     """Refuse (T0401) a choice that is none of the candidates."""
     if op.chosen not in tuple(candidates):
-        listed = ", ".join(str(list(one) if isinstance(one, tuple) else one) for one in candidates)
-        found = list(op.chosen) if isinstance(op.chosen, tuple) else op.chosen
-        refuse(op, f"`{op.knob}` cannot be {found} here", f"it can be {listed}")
+        listed = ", ".join(map(text_of, candidates))
+        refuse(op, f"`{op.knob}` cannot be {text_of(op.chosen)} here", f"it can be {listed}")
 
 
 def choices_for(fuse: typed_ops.FuseOp) -> dict[str, Choice]:

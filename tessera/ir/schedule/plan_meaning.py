@@ -73,9 +73,7 @@ def check_interface(program: typed_ops.ModuleOp, compiled: typed_ops.ModuleOp) -
         refuse(program, f"the plan has {len(program.guards)} guards, and the program {len(compiled.guards)}", advice)
 
 
-def _refuse_other(
-    program: typed_ops.ModuleOp, found: _Numbering, wanted: _Numbering, known: int
-) -> None:
+def _refuse_other(program: typed_ops.ModuleOp, found: _Numbering, wanted: _Numbering, known: int) -> None:
     """Say where a plan differs: at the first op that computes what the program does not, or else at its end."""
     for number, op, span_op in found.made:
         if number >= known:
@@ -104,9 +102,7 @@ def guards_of(program: SpecOp) -> list[Guard]:
 class _Numbering:
     """Numbers the values of one plan; `numbers` are shared by the plans that are compared."""
 
-    def __init__(
-        self, numbers: dict[Any, Number], functions: Mapping[str, SpecOp], sizes: Mapping[str, Dim]
-    ) -> None:
+    def __init__(self, numbers: dict[Any, Number], functions: Mapping[str, SpecOp], sizes: Mapping[str, Dim]) -> None:
         self.numbers, self.functions, self.sizes = numbers, functions, sizes
         self.values: dict[SSAValue, Made] = {}
         self.made: list[tuple[Number, str, Operation]] = []
@@ -152,7 +148,7 @@ class _Numbering:
     def _other(self, op: SpecOp, depth: int) -> None:
         """Number an op of the host program, with its bodies."""
         values = [(name, op.values()[name]) for name in sorted(op.values()) if name not in _SILENT]
-        said = tuple((name, attribute_text(_substituted(value, self.sizes))) for name, value in values)
+        said = tuple((name, attribute_text(_substitute(value, self.sizes))) for name, value in values)
         bodies: list[Any] = []
         for region in op.regions:
             for at, argument in enumerate(region.block.args):
@@ -204,7 +200,9 @@ class _Numbering:
 def _key(record: Record, operands: Sequence[Made], outs: Sequence[TensorType]) -> Any:
     """What the results of a record follow from."""
     # Whether its result is in the memory of an operand changes no element.
-    said = tuple((name, attribute_text(record.attributes[name])) for name in sorted(record.attributes) if name != IN_PLACE)
+    said = tuple(
+        (name, attribute_text(record.attributes[name])) for name in sorted(record.attributes) if name != IN_PLACE
+    )
     about = (record.op, said, str(record.policy), record.device)
     is_plain = isinstance(spec_of(record).lower, Pointwise) and data_of(record) is None and len(outs) == 1
     if is_plain and operands and all(type.shape in ((), outs[0].shape) for _, type in operands):
@@ -231,5 +229,5 @@ def check_types(fuse: typed_ops.FuseOp, tape: Tape, types: Sequence[TensorType])
             refuse(fuse, f"{what} of this group is {given}, and {wanted} in `@{fuse.body}`", "make both the same")
 
 
-def _substituted(value: Any, sizes: Mapping[str, Dim]) -> Any:
+def _substitute(value: Any, sizes: Mapping[str, Dim]) -> Any:
     return value.substitute(sizes) if isinstance(value, Dim | TensorType) else value

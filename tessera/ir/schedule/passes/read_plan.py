@@ -31,6 +31,7 @@ from tessera.ir.schedule.plan import (
     fusions_in,
     programs_in,
     tape_in,
+    tensor_of,
     tiles_of,
 )
 from tessera.ir.schedule.plan_meaning import check_meaning, guards_of, refuse
@@ -50,9 +51,9 @@ class ReadPlan(Pass):
     """Replace each function by a plan that somebody wrote, once that is found to compute the same.
 
     Before: `tgraph.func @main`, and the plan beside it in a module of its own, or in the option `plan`. After: the
-    `tsched.module @main` of the plan and the bodies of its groups. What a group does not say is filled in: its kind, the
-    axes that it reduces, what it costs. Refused (T0401) is a plan that computes something else, a group that no kernel
-    computes, a tile that is not among the candidates, groups of one body that differ in what was chosen for them.
+    `tsched.module @main` of the plan and the bodies of its groups. What a group does not say is filled in: its kind,
+    the axes that it reduces, what it costs. Refused (T0401) is a plan that computes something else, a group that no
+    kernel computes, a tile that is not among the candidates, groups of one body that differ in what was chosen.
     """
 
     plan: str = ""
@@ -163,13 +164,15 @@ class _Groups:
                 refuse(function, f"no group of the plan has the body `@{name}`", "remove it, or let a group name it")
 
     def _check_facts(self, fuse: typed_ops.FuseOp, function: SpecOp, tape: Tape) -> None:
-        """Refuse a body that takes sizes for known which nobody gives, or relies on what no guard of the program says."""
+        """Refuse a body with sizes that nobody gives, or that relies on what no guard of the program says."""
         (program,) = programs_in(self.plan)
         here = {name: Dim.of(dim) for name, dim in fuse.sizes}
-        outside = {name for argument in program.body.block.args for name in argument.type.data.symbols}
+        outside = {name for argument in program.body.block.args for name in tensor_of(argument).symbols}
         unknown = sorted(set(size_names(tape)) - set(here) - outside)
         if unknown:
-            refuse(fuse, f"`@{fuse.body}` has a size {unknown[0]}, and the group does not say what it is", "add `sizes`")
+            refuse(
+                fuse, f"`@{fuse.body}` has a size {unknown[0]}, and the group does not say what it is", "add `sizes`"
+            )
         for guard in guards_of(function):
             left, right = guard.left.substitute(here), guard.right.substitute(here)
             if left != right and (left, right) not in self.facts:
@@ -183,8 +186,8 @@ class _Groups:
         """The kind of a group: as it says, or as the ops of its body are."""
         kinds = kernel_kinds()
         if not fuse.kind:
-            facets = [type(spec_of(record).lower) for record in tape.records]
-            heads = [facet for facet in facets if not issubclass(facet, Pointwise | View)]
+            facets: list[Any] = [spec_of(record).lower for record in tape.records]
+            heads: list[type[Any]] = [type(facet) for facet in facets if not isinstance(facet, Pointwise | View)]
             found = kind_for(heads[0] if heads else Pointwise)
             fuse.kind = found.name if found.name in kinds else "map"
         kind = kinds[fuse.kind]
@@ -200,7 +203,7 @@ class _Groups:
         authored = dict(kind.read_choices(tape))
         seen: set[str] = set()
         for op in tiles_of(fuse):
-            if op.chosen is None or op.knob not in KNOBS and op.knob not in authored:
+            if op.chosen is None or (op.knob not in KNOBS and op.knob not in authored):
                 near = (*find_nearest(op.knob, KNOBS), *candidates, "map.tile")[0]
                 refuse(op, f"a choice names its `knob` and what is `chosen`, got {op.knob!r}", f"is it `{near}`?")
             if op.knob in seen:
