@@ -15,6 +15,7 @@ from typing import Any, cast
 from tessera.types import dtype as dtypes
 from tessera.types.dim import Dim, parse_dim
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
 
@@ -83,13 +84,13 @@ _DOUBLE_DIGITS, _LONGEST_INTEGER = 16, 20
 
 def normalize(kind: str, value: Any) -> Any:
     """`value` as its kind says: lists become tuples, numbers the right Python number; None stays None."""
-    if value is None:
-        return None
+    if value is None or isinstance(value, Placeholder):
+        return value
     scalar = _SCALARS.get(kind)
     if scalar is not None:
         return scalar(value)
     if kind.endswith("s") and (element := _SCALARS.get(kind[:-1])) is not None:
-        return tuple(None if item is None else element(item) for item in value)
+        return tuple(item if item is None or isinstance(item, Placeholder) else element(item) for item in value)
     if kind == "maps":
         return tuple(tuple(Dim.of(dim) for dim in map) for map in value)
     if kind == "array":
@@ -119,7 +120,7 @@ def _frozen(value: Any) -> Any:
 
 def text_of(value: Any, kind: str = "any") -> str:
     """The text of a value; with a kind of dims, the short form that `Reader.value(kind)` reads."""
-    if value is not None and kind in _BARE:
+    if value is not None and kind in _BARE and not isinstance(value, Placeholder):
         return _BARE[kind](value)
     writer = _WRITERS.get(cast("type", type(value)))
     if writer is not None:
@@ -231,8 +232,9 @@ _READ_AS: dict[str, tuple[type, ...]] = {
 """What a text says of each kind: Python would also convert an infinity to an int, and any string to true."""
 
 
-def _is_readable_as(kind: str, value: Any) -> bool:
-    if value is None or kind == "any":
+def is_readable_as(kind: str, value: Any) -> bool:
+    """Whether a text may say such a value where one of this kind is wanted."""
+    if value is None or kind == "any" or isinstance(value, Placeholder):
         return True
     if kind in COMPOSITE:
         return COMPOSITE[kind](value)
@@ -240,7 +242,28 @@ def _is_readable_as(kind: str, value: Any) -> bool:
         return hasattr(value, "dtype") and hasattr(value, "tobytes")
     if kind in _READ_AS:
         return isinstance(value, _READ_AS[kind]) and (kind == "bool" or not isinstance(value, bool))
-    return isinstance(value, tuple) and all(_is_readable_as(kind[:-1], item) for item in cast("tuple[Any]", value))
+    return isinstance(value, tuple) and all(is_readable_as(kind[:-1], item) for item in cast("tuple[Any]", value))
+
+
+@frozen
+class Placeholder:
+    """A value that is given elsewhere: `#attr.tessera.width` is what `tessera.width` says, once that is resolved."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"#attr.tessera.{self.name}"
+
+
+def is_placeholder(value: Any) -> bool:
+    """Whether a value is a placeholder, or a list with one."""
+    if value.__class__ is tuple:
+        return any(item.__class__ is Placeholder for item in value)
+    return value.__class__ is Placeholder
+
+
+_WRITERS[Placeholder] = str
+_PLACEHOLDER = re.compile(r"#attr\.tessera\.([A-Za-z_][A-Za-z0-9_.]*)")
 
 
 class LiteralError(ValueError):
@@ -298,9 +321,10 @@ class Reader:
                 return found
             self.take(",")
 
-    def dim(self) -> Dim:
+    def dim(self) -> Any:
         """A bare dim: everything up to a comma or a closing bracket that is not its own."""
-        self.space()
+        if self.sees("#"):
+            return self._placeholder()
         start, depth = self.at, 0
         while self.at < len(self.text):
             letter = self.text[self.at]
@@ -354,7 +378,9 @@ class Reader:
             ) from error
 
     def value(self, kind: str = "any") -> Any:
-        """The value here, made to fit `kind`."""
+        """The value here, made to fit `kind`; a placeholder stands for one of any kind."""
+        if self.sees("#"):
+            return self._placeholder()
         if kind in ("dim", "dims", "maps") and not self.sees("none"):
             if kind == "dim":
                 return self.dim()
@@ -364,7 +390,7 @@ class Reader:
             return tuple(self.items("]", self.dims))
         at = self.at
         found = self._value()
-        if not _is_readable_as(kind, found):
+        if not is_readable_as(kind, found):
             raise LiteralError(f"expected a value of kind `{kind}`", at)
         return normalize(kind, found)
 
@@ -397,9 +423,17 @@ class Reader:
         if letter == "@":
             self.at += 1
             return self.key()
+        if letter == "#":
+            return self._placeholder()
         if letter.isdigit() or letter == "-":
             return self._number()
         return self._word()
+
+    def _placeholder(self) -> Placeholder:
+        found = self.match(_PLACEHOLDER)
+        if found is None:
+            raise self.fail("`#attr.tessera.name`")
+        return Placeholder(found.group(1))
 
     def _number(self) -> Any:
         bits = self.match(_HEX)

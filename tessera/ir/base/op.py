@@ -14,7 +14,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tessera.diagnostics.error import Span
 from tessera.ir.base.infer import Guards, RuleContext, RuleError
-from tessera.ir.base.literal import COMPOSITE, Reader, normalize, text_of
+from tessera.ir.base.literal import COMPOSITE, Reader, is_placeholder, normalize, text_of
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, read_with, span_of, type_text_of
 from tessera.types.frozen import frozen
@@ -201,11 +201,18 @@ def check_form(op: SpecOp) -> None:
     _check_attributes(op)
 
 
+def has_placeholder(op: SpecOp) -> bool:
+    """Whether the value of an attribute, or a part of one, is given elsewhere: `#attr.tessera.width`."""
+    return any(isinstance(one, ValueAttr) and is_placeholder(one.data) for one in op.properties.values())
+
+
 def check_meaning(op: SpecOp, guards: Guards) -> None:
     """Raises OpError unless the types are right and the spec's own check passes; its regions are right already."""
     spec = op.spec
     if spec.form == "function" and len(op.regions[0].blocks) != 1:
         op.fail(f"`{spec.name}` has {len(op.regions[0].blocks)} blocks, not one")
+    if has_placeholder(op):
+        return  # what it means is known once `graph-resolve-placeholders` has run
     if not spec.is_structural:
         _check_inferred(op, guards)
     elif spec.type_rule is not None:
@@ -260,6 +267,8 @@ DISCARDABLE: dict[str, str] = {
 
 
 def _is_of_kind(kind: str, attribute: Any) -> bool:
+    if isinstance(attribute, ValueAttr) and is_placeholder(attribute.data):
+        return True  # of any, until it is resolved
     if not isinstance(attribute, ValueAttr) or attribute.data is None or not _fits(kind, attribute.data):
         return False
     attribute.remember_kind(kind)

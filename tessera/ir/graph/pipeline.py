@@ -23,6 +23,7 @@ from tessera.ir.graph.passes.keep_score_gradients import KeepScoreGradients
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.passes.reduce_transposed import ReduceTransposed
 from tessera.ir.graph.passes.rematerialize import BYTES, Rematerialize
+from tessera.ir.graph.passes.resolve_placeholders import ResolvePlaceholders
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.split_contractions import SplitContractions
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
@@ -58,7 +59,9 @@ def pipeline(
     bytes are computed in chunks where they can be; `kept` is how many bytes gradients of scores may have.
     """
     return (
-        # First: derivatives are taken by now, and all others see the ops of the function alone.
+        # First: what an op means is known once its attributes are values, and all others match on them.
+        ResolvePlaceholders(),
+        # Derivatives are taken by now, and all others see the ops of the function alone.
         InlineCustom(),
         # Before anything else changes, so that an error shows the program as it was written.
         CheckEffects(),
