@@ -24,6 +24,7 @@ from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape, to_tape
 from tessera.ir.graph.passes.chunk_contractions import LIMIT
+from tessera.ir.graph.passes.recognize_attention import PATTERNS
 from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS, count_heavy
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule import typed_ops
@@ -234,7 +235,8 @@ def _schedule(
     module = from_tape(tape)
     joining = _joining(compilation.machine, options)
     kept = plan.limit if joining else 0
-    passes = graph.pipeline(checks=options.debug, level=plan.level, joining=joining, limit=plan.limit, kept=kept)
+    given = {"level": plan.level, "joining": joining, "limit": plan.limit, "kept": kept}
+    passes = graph.pipeline(checks=options.debug, fast=options.fast_math, **given)
     stages.run("graph", passes, module, graph.EXIT)
     stages.run(
         "schedule",
@@ -246,6 +248,7 @@ def _schedule(
             debug=options.debug,
             memory=options.memory if options.offload and options.memory is not None else -1,
             plan=options.plan or "",
+            patterns=PATTERNS,
         ),
         module,
         schedule.EXIT,
@@ -385,7 +388,9 @@ def graph_text(tape: Tape, options: Options) -> str:
     """The text of a program's Graph IR, simplified and checked, of one that goes no further too."""
     module = from_tape(tape)
     limit = LIMIT if options.largest_contraction is None else options.largest_contraction
-    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(checks=options.debug, limit=limit), module, graph.EXIT)
+    Stages(lambda: from_tape(tape)).run(
+        "graph", graph.pipeline(checks=options.debug, limit=limit, fast=options.fast_math), module, graph.EXIT
+    )
     return print_module(module)
 
 

@@ -11,7 +11,8 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
-from tessera.ir.base.types import ShapedAttr
+from tessera.ir.base.tape import RECOGNIZED
+from tessera.ir.base.types import ShapedAttr, ValueAttr
 from tessera.ir.graph.passes.chunk_contractions import CHUNKED
 from tessera.ir.graph.passes.rematerialize import KEPT, REMATERIALIZED
 from tessera.ir.schedule.typed_ops import (
@@ -107,6 +108,12 @@ def _stages(op: Operation) -> str:
     return f", in {max(found)} buffers, blocks ahead of their use{more}"
 
 
+def _list_recognized(program: ModuleOp) -> dict[str, list[str]]:
+    """What was recognized in a program, and what became of it."""
+    found = program.attributes.get(RECOGNIZED)
+    return {"recognized": list(found.data)} if isinstance(found, ValueAttr) else {}
+
+
 def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticChooser, code: Code) -> dict[str, Any]:
     """Plain values only: the report travels in the executable."""
     calls = [op for op in program.walk() if isinstance(op, CallOp)]
@@ -115,6 +122,7 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
         sizes.setdefault(call.kernel, {})[tuple(call.sizes)] = None
     movements = movements_of(program, code.targets)
     return {
+        **_list_recognized(program),
         "groups": [_group_line(call) for call in calls if call.part == 0],
         "kernels": [_kernel_line(kernel, sizes.get(kernel.symbol, ())) for kernel in kernels],
         **({"steps": steps} if (steps := _steps(program)) else {}),

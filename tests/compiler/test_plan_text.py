@@ -414,3 +414,59 @@ def test_a_drawn_program_with_one_op_changed_is_refused(seed: int) -> None:
     at = draw.choice([found.start() for found in re.finditer(re.escape(old), plan)])
     with pytest.raises(ScheduleError, match="computes something here"):
         apply_plan(tape, Options(), plan[:at] + new + plan[at + len(old) :])
+
+
+# A pattern drives what a group is lowered to.
+
+
+@ts.jit
+def attended(
+    q: ts.Tensor[1, 2, 64, 32, ts.f32], k: ts.Tensor[1, 2, 64, 32, ts.f32], v: ts.Tensor[1, 2, 64, 32, ts.f32]
+):
+    """Attention, spelled out."""
+    return ops.softmax(q @ k.swapaxes(-1, -2) * 0.125) @ v
+
+
+def _attention_plan(pattern: str, graph: str = "") -> str:
+    """A plan of one group, whose body is all of the program."""
+    body = re.search(r"tgraph\.func @main.*?\n  }\n", graph or attended.lower().graph, re.DOTALL)
+    assert body is not None
+    tensor = "!tgraph.tensor<[1, 2, 64, 32], f32>"
+    arguments = ", ".join(f"%{name}: {tensor}" for name in "QKV")
+    return (
+        f'tsched.module @main({arguments}) -> {tensor} attributes {{names = ["q", "k", "v"]}} {{\n'
+        f'  %attn = tsched.fuse @attention(%Q, %K, %V) {{pattern = "{pattern}"}} : {tensor}\n'
+        "  tsched.return %attn\n"
+        "}\n"
+        f"{body.group().replace('@main', '@attention')}"
+    )
+
+
+def test_the_pattern_of_a_group_drives_its_lowering_to_attention() -> None:
+    plan = _attention_plan("flash_attention")
+    tape = attended.trace().tape
+    for options in (Options(), _CUDA):
+        (kernel,) = apply_plan(tape, options, plan).kernels
+        assert kernel.symbol == "attention"
+    draw = np.random.default_rng(0)
+    arrays = [ts.array(draw.normal(size=(1, 2, 64, 32)).astype(np.float32)) for _ in range(3)]
+    fused, apart = attended.with_plan(plan), attended(*arrays)
+    np.testing.assert_allclose(np.asarray(fused(*arrays)), np.asarray(apart), rtol=2e-5, atol=2e-6)
+    (note,) = fused.explain(*arrays).report["recognized"]
+    assert "by the pattern of the plan: attention of [1, 2, 64, 32] f32" in note
+
+
+def test_without_the_pattern_no_kernel_computes_all_of_it() -> None:
+    plan = _attention_plan("flash_attention").replace(' {pattern = "flash_attention"}', "")
+    with pytest.raises(ScheduleError, match=r"no kernel of kind|does not compute"):
+        apply_plan(attended.trace().tape, Options(), plan)
+
+
+def test_a_pattern_that_a_body_is_not_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="there is no pattern 'flash'") as caught:
+        apply_plan(attended.trace().tape, Options(), _attention_plan("flash"))
+    assert "flash_attention" in str(caught.value.fix)
+    text = layer.schedule().replace(
+        '{kind = "row", axes = [1]', '{pattern = "flash_attention", kind = "row", axes = [1]'
+    )
+    _refuse(text, "does not spell out 'flash_attention'", "@max_maximum")

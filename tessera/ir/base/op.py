@@ -258,6 +258,7 @@ DISCARDABLE: dict[str, str] = {
     "tessera.donated": "ints",
     "tessera.effects": "strs",
     "tessera.numerics.policy": "policies",
+    "tessera.recognized": "strs",
     "numerics.bounded": "range",
     "numerics.fused": "int",
     "numerics.inputs": "ranges",

@@ -22,6 +22,10 @@ DONATED = "tessera.donated"
 """The attribute that lists the arguments a caller donates, by their numbers."""
 
 
+RECOGNIZED = "tessera.recognized"
+"""The attribute that lists what was recognized in a function, and what became of it."""
+
+
 @frozen
 class Record:
     """One op: operands and results are value numbers of the tape; `policy` is its own, unlike its function's.

@@ -21,6 +21,7 @@ from tessera.ir.graph.passes.inline_checkpoints import InlineCheckpoints
 from tessera.ir.graph.passes.inline_custom import InlineCustom
 from tessera.ir.graph.passes.keep_score_gradients import KeepScoreGradients
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
+from tessera.ir.graph.passes.recognize_attention import RecognizeAttention
 from tessera.ir.graph.passes.reduce_transposed import ReduceTransposed
 from tessera.ir.graph.passes.rematerialize import BYTES, Rematerialize
 from tessera.ir.graph.passes.resolve_placeholders import ResolvePlaceholders
@@ -50,13 +51,14 @@ sum state their accumulator."""
 
 
 def pipeline(
-    *, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT, kept: int = 0
+    *, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT, kept: int = 0, fast: bool = False
 ) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
 
     `level` is how much of a forward part the backward part may rematerialize; `joining` is how many blocks a machine
     computes at a time that joins segments of K in its kernels, 0 for one that does not. Products of more than `limit`
-    bytes are computed in chunks where they can be; `kept` is how many bytes gradients of scores may have.
+    bytes are computed in chunks where they can be; `kept` is how many bytes gradients of scores may have. With `fast`,
+    rewrites may round otherwise than the ops they replace.
     """
     return (
         # First: what an op means is known once its attributes are values, and all others match on them.
@@ -76,6 +78,8 @@ def pipeline(
         Canonicalize(),
         # Before decomposition, while a repeated composite op is still one op to compare.
         EliminateCommon(),
+        # While a softmax is one op, and after common ops are one, so that each value has all its readers.
+        RecognizeAttention(rewrite=fast),
         # After it every op has a lowering: composite ops without a kernel of their own are decomposed.
         Decompose(checks=checks),
         # Decompositions are written for the general case: most of their scalars are constants, which fold here.

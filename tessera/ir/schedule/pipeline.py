@@ -23,7 +23,7 @@ from tessera.ir.schedule.passes.offload_values import OffloadValues
 from tessera.ir.schedule.passes.overlap_collectives import OverlapCollectives
 from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
 from tessera.ir.schedule.passes.plan_memory import PlanMemory
-from tessera.ir.schedule.passes.read_plan import ReadPlan
+from tessera.ir.schedule.passes.read_plan import Patterns, ReadPlan
 from tessera.ir.schedule.passes.update_in_place import UpdateInPlace
 from tessera.ir.schedule.passes.watch_positions import WatchPositions
 from tessera.ir.schedule.typed_ops import AllocOp, FuseOp, TileOp
@@ -55,10 +55,12 @@ def pipeline(
     debug: bool = False,
     memory: int = -1,
     plan: str = "",
+    patterns: Patterns | None = None,
 ) -> Sequence[Pass]:
     """From a simplified graph to kernels and the program that runs them; values are offloaded to fit into `memory`.
 
-    With a `plan`, groups, their order and what is chosen for them are those of its text.
+    With a `plan`, groups, their order and what is chosen for them are those of its text; `patterns` are what a group of
+    it may ask to be computed as.
     """
     form = FormGroups(fusion, chooser, machine)
     groups: tuple[Pass, ...] = (
@@ -75,7 +77,7 @@ def pipeline(
     )
     return (
         # What all of them do is in the text of a plan already.
-        *((ReadPlan(plan, form, machine),) if plan else groups),
+        *((ReadPlan(plan, form, machine, patterns or {}),) if plan else groups),
         # After it, so that groups of one body get one answer.
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.

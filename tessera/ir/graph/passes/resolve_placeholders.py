@@ -102,11 +102,10 @@ def _plain(attribute: Attribute) -> Any:
     if isinstance(attribute, StringAttr):
         return attribute.data
     if isinstance(attribute, IntegerAttr):
-        number: IntegerAttr[Any] = attribute
+        number = cast("IntegerAttr[Any]", attribute)
         return bool(number.value.data) if number.type == i1 else number.value.data
     if isinstance(attribute, FloatAttr):
         return attribute.value.data
     if isinstance(attribute, ArrayAttr):
-        items: ArrayAttr[Attribute] = attribute
-        return tuple(_plain(item) for item in items.data)
+        return tuple(_plain(item) for item in cast("ArrayAttr[Attribute]", attribute).data)
     return str(attribute)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import OpResult
 
 from tessera.diagnostics.codes import IRSyntaxError, ScheduleError
 from tessera.diagnostics.error import Span, find_nearest
 from tessera.ir.base.compilation import KNOBS
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass, user_error
-from tessera.ir.base.tape import Tape
+from tessera.ir.base.tape import RECOGNIZED, Tape
 from tessera.ir.base.text import parse_module
+from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.schedule import typed_ops
 from tessera.ir.schedule.bodies import with_sizes
@@ -35,14 +38,23 @@ from tessera.ir.schedule.plan import (
     tiles_of,
 )
 from tessera.ir.schedule.plan_meaning import check_meaning, guards_of, refuse
-from tessera.ir.tile.facets import Pointwise, Reduction, View
+from tessera.ir.tile.facets import Library, Pointwise, Reduction, View
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
+Patterns: TypeAlias = Mapping[str, Callable[[SpecOp], list[str]]]
+"""What a group may ask to be computed as, by name: each changes the body, and says what it made of it."""
+
 NAME = "<plan>"
 """What the text of a plan is called in errors that name its lines."""
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
+
+
+def _is_library(op: Any) -> bool:
+    return isinstance(op, SpecOp) and isinstance(op.spec.lower, Library)
+
+
 _OF_RANKS = ("tsched.collective", "tsched.pipeline", "tsched.materialize")
 
 
@@ -59,6 +71,7 @@ class ReadPlan(Pass):
     plan: str = ""
     form: Pass = field(default_factory=FormGroups)
     machine: Machine = field(default_factory=lambda: Machine("generic"))
+    patterns: Patterns = field(default_factory=dict[str, Callable[[SpecOp], list[str]]])
 
     def run(self, module: ModuleOp) -> None:
         beside = next((op for op in module.ops if isinstance(op, ModuleOp)), None)
@@ -77,9 +90,12 @@ class ReadPlan(Pass):
         _check_ops(program)
         self.form.run(module)
         check_meaning(plan, module)
-        _Groups(plan, self.machine).complete()
+        groups = _Groups(plan, self.machine, self.patterns)
+        groups.complete()
         (own,) = programs_in(module)
         program.attributes.update(own.attributes)
+        if groups.notes:
+            program.attributes[RECOGNIZED] = attribute_of("strs", tuple(groups.notes))
         for old in list(module.ops):
             old.detach()
         for new in list(plan.ops):
@@ -134,8 +150,9 @@ def _check_ops(program: typed_ops.ModuleOp) -> None:
 class _Groups:
     """The groups of a plan, each completed once it is found to be one that a kernel computes."""
 
-    def __init__(self, plan: ModuleOp, machine: Machine) -> None:
-        self.plan, self.machine, self.functions = plan, machine, symbol_table(plan)
+    def __init__(self, plan: ModuleOp, machine: Machine, patterns: Patterns) -> None:
+        self.plan, self.machine, self.patterns, self.functions = plan, machine, patterns, symbol_table(plan)
+        self.notes: list[str] = []
         (self.program,) = programs_in(plan)
         self.facts = {(guard.left, guard.right) for guard in guards_of(self.program)}
         self.said: dict[str, tuple[typed_ops.FuseOp, Any]] = {}
@@ -146,6 +163,8 @@ class _Groups:
             function = body_of(fuse, self.functions)
             if not _SYMBOL.fullmatch(fuse.body):
                 refuse(function, f"`@{fuse.body}` is no name of a kernel", "write letters, digits and `_`")
+            if fuse.pattern:
+                self._lower_pattern(fuse, function)
             tape = tape_in(function)
             self._check_facts(fuse, function, tape)
             kind = self._kind(fuse, tape)
@@ -162,6 +181,34 @@ class _Groups:
         for name, function in self.functions.items():
             if name not in used and function.name == "tgraph.func":
                 refuse(function, f"no group of the plan has the body `@{name}`", "remove it, or let a group name it")
+
+    def _lower_pattern(self, fuse: typed_ops.FuseOp, function: SpecOp) -> None:
+        """Make of a body what its group asks for, once for each body; refuse one that is nothing of the kind."""
+        lower = self.patterns.get(fuse.pattern)
+        if lower is None:
+            near = find_nearest(fuse.pattern, self.patterns) or [*self.patterns, "none"]
+            refuse(fuse, f"there is no pattern {fuse.pattern!r}", f"did you mean {near[0]!r}?")
+        if fuse.body in self.said:
+            return
+        made = lower(function)
+        if not made:
+            refuse(
+                fuse,
+                f"`@{fuse.body}` does not spell out {fuse.pattern!r}, or something else reads what is inside of it",
+                "put all ops of the pattern, and no more, into the body of the group",
+            )
+        self.notes += [f"@{fuse.body}, by the pattern of the plan: {one}" for one in made]
+        operands = [value for op in function.walk() if _is_library(op) for value in op.operands]
+        for value in operands:
+            while isinstance(value, OpResult) and isinstance(value.owner, SpecOp):
+                if not isinstance(value.owner.spec.lower, View):
+                    refuse(
+                        fuse,
+                        f"`@{fuse.body}` computes an operand of its kernel by `{value.owner.name}`, and kernels of the "
+                        "library read theirs from memory",
+                        "compute it by a group before this one, and take it as an argument of the body",
+                    )
+                value = value.owner.operands[0]
 
     def _check_facts(self, fuse: typed_ops.FuseOp, function: SpecOp, tape: Tape) -> None:
         """Refuse a body with sizes that nobody gives, or that relies on what no guard of the program says."""
