@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from tessera.api.graph_kernel import GraphKernel, kernel
+from tessera.api.graph_kernel import kernel
 from tessera.api.other_names import answer_names as _answer_names
 from tessera.api.placement import stream
 from tessera.diagnostics.frames import guard_public as _guard
 
-__all__ = ["GraphKernel", "kernel", "stream"]
+__all__ = ["kernel", "stream"]
 
 _guard(globals(), __all__)
 

@@ -145,7 +145,7 @@ class GraphKernel:
         self.writes = _destinations_of(function, self.signature)
         self._made: dict[tuple[bool, bool], Jit] = {}
 
-    def jitted(self, *, is_given: bool = True, donates: bool = False) -> Jit:
+    def as_jit(self, *, is_given: bool = True, donates: bool = False) -> Jit:
         """The kernel as a jitted function, with destinations among its parameters or without."""
         if (is_given, donates) not in self._made:
             run = self._with_destinations(is_given)
@@ -179,10 +179,10 @@ class GraphKernel:
         given = self._bind(args, kwargs)
         found = [name for name in self.writes if name in given]
         if not found:
-            return self.jitted(is_given=False)(**given)
+            return self.as_jit(is_given=False)(**given)
         self._check_operands(given)
         arrays = {name: given[name] for name in found if isinstance(given[name], np.ndarray)}
-        result = self.jitted(donates=not arrays)(**given)
+        result = self.as_jit(donates=not arrays)(**given)
         for name, value in zip(self.writes, result if len(self.writes) > 1 else (result,), strict=True):
             if name in arrays:
                 np.copyto(arrays[name], np.asarray(value))
@@ -203,7 +203,7 @@ class GraphKernel:
         return given
 
     def _check_operands(self, given: Mapping[str, Any]) -> None:
-        """Raise EffectError (T0108) for memory that would be read and written at once."""
+        """Raise EffectError (T0108) for memory that would be both read and written."""
         for name in self.writes:
             for other, value in given.items():
                 if other != name and value is given[name]:
@@ -225,7 +225,7 @@ class GraphKernel:
         return self._looked_at(args, kwargs).schedule(**self._bind(args, kwargs))
 
     def _looked_at(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Jit:
-        return self.jitted(is_given=any(name in self._bind(args, kwargs) for name in self.writes))
+        return self.as_jit(is_given=any(name in self._bind(args, kwargs) for name in self.writes))
 
     def __repr__(self) -> str:
         return f"<graph kernel {self.name}{self.signature}, which writes {', '.join(self.writes)}>"

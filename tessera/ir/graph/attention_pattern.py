@@ -2,7 +2,7 @@
 
 Axes are followed by labels, so that it does not matter whether a product is a matmul, an einsum or a `dot_general`, nor
 which operand was transposed: a label of an axis of the scores is its number, `d` is what queries and keys share, `e`
-what values alone have. Between the two products are a softmax over the axis of keys, as one op or written out, and
+what values alone have. Between the two products are a softmax over the axis of keys, as one op or op by op, and
 before it factors and masks; each of these values is read by the next one alone, as its scores are never in memory once
 it is one op.
 """
@@ -28,7 +28,7 @@ from tessera.types.frozen import frozen
 Label: TypeAlias = "int | str"
 Labels: TypeAlias = "tuple[Label, ...]"
 
-_PRODUCTS = ("tgraph.matmul", "tgraph.einsum", "tgraph.dot_general")
+_CONTRACTIONS = ("tgraph.matmul", "tgraph.einsum", "tgraph.dot_general")
 _LARGEST = 1 << 22
 """Elements of a mask that is evaluated, to see whether it is the causal one."""
 _HIDDEN = -1e9
@@ -72,9 +72,9 @@ class _Scores:
 
 def find_attention(op: SpecOp) -> Attention | None:
     """The attention whose result an op gives; None where it gives none."""
-    if op.name not in _PRODUCTS:
+    if op.name not in _CONTRACTIONS:
         return None
-    labels = product_labels(op)
+    labels = contraction_labels(op)
     if labels is None or _is_rounded(op):
         return None
     for at in (0, 1):
@@ -102,7 +102,7 @@ def _match(op: SpecOp, labels: tuple[Labels, Labels, Labels], at: int) -> Attent
     numbers: dict[Label, Label] = {label: number for number, label in enumerate(labels[at])}
     peeled = _Scores()
     product = _peel_scores(scores, peeled, is_safe=is_safe)
-    inner = None if product is None else product_labels(product)
+    inner = None if product is None else contraction_labels(product)
     if product is None or inner is None or _is_rounded(product):
         return None
     shared = {label: number for number, label in enumerate(inner[2])}
@@ -161,7 +161,7 @@ def _is_whole(found: Attention, groups: Sequence[int]) -> bool:
 # Products, by the labels of their axes.
 
 
-def product_labels(op: SpecOp) -> tuple[Labels, Labels, Labels] | None:
+def contraction_labels(op: SpecOp) -> tuple[Labels, Labels, Labels] | None:
     """The labels of the axes of both operands and of the result of a product; None where sizes are broadcast."""
     shapes = [tensor_value(value).shape for value in op.operands]
     if len(shapes) != 2:
@@ -278,7 +278,7 @@ def _peel_scores(value: SSAValue, found: _Scores, *, is_safe: bool) -> SpecOp | 
         op = _owner(value)
         if op is None:
             return None
-        if op.name in _PRODUCTS:
+        if op.name in _CONTRACTIONS:
             return op
         below = _peel(op, found, is_safe=is_safe)
         if below is None or _users(below) != {op}:
@@ -318,7 +318,7 @@ def _peel_mask(op: SpecOp, found: _Scores, *, is_safe: bool) -> SSAValue | None:
         below = _owner(scores)
         if below is None or tensor_value(scores).shape != shape or below.name in ("tgraph.full", "tgraph.constant"):
             continue
-        if not _leads_to_product(scores):
+        if not _leads_to_contraction(scores):
             continue
         array = evaluate(mask)
         if array is not None and _is_causal(array == 0, shape) and bool(np.all((array == 0) | (array <= _HIDDEN))):
@@ -331,10 +331,10 @@ def _peel_mask(op: SpecOp, found: _Scores, *, is_safe: bool) -> SSAValue | None:
     return None
 
 
-def _leads_to_product(value: SSAValue) -> bool:
+def _leads_to_contraction(value: SSAValue) -> bool:
     """Whether a value is made of a product by what can be peeled off."""
     op = _owner(value)
-    while op is not None and op.name not in _PRODUCTS:
+    while op is not None and op.name not in _CONTRACTIONS:
         if op.name.removeprefix("tgraph.") not in ("mul", "div", "add", "where"):
             return False
         at = 1 if op.name == "tgraph.where" and _number(op.operands[1]) is None else 0

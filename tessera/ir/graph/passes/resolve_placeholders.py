@@ -26,7 +26,7 @@ class ResolvePlaceholders(Pass):
     """Put the values that placeholders stand for in their place, and check the ops that had them.
 
     Before: `tgraph.func @f attributes {tessera.axis = 1}` with `tgraph.softmax %x {axis = #attr.tessera.axis}`. After:
-    `tgraph.softmax %x {axis = 1}`, which passes can match, fold and inline. The innermost function or module that gives
+    `tgraph.softmax %x {axis = 1}`, which passes can match and inline. The innermost function or module that gives
     the name holds, and else the option `values`. One that nothing gives, or gives a value of another kind, is refused
     (T0301).
     """
