@@ -23,6 +23,7 @@ from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape, to_tape
+from tessera.ir.graph.passes.choose_segments import KNOB as SEGMENT
 from tessera.ir.graph.passes.chunk_contractions import LIMIT
 from tessera.ir.graph.passes.recognize_attention import PATTERNS
 from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS, count_heavy
@@ -235,8 +236,9 @@ def _schedule(
     module = from_tape(tape)
     joining = _joining(compilation.machine, options)
     kept = plan.limit if joining else 0
+    segments = chooser if any(name.partition("@")[0] == SEGMENT for name, _ in options.overrides) else None
     given = {"level": plan.level, "joining": joining, "limit": plan.limit, "kept": kept}
-    passes = graph.pipeline(checks=options.debug, fast=options.fast_math, **given)
+    passes = graph.pipeline(checks=options.debug, fast=options.fast_math, segments=segments, **given)
     stages.run("graph", passes, module, graph.EXIT)
     stages.run(
         "schedule",

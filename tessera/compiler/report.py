@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tessera.ir.base.compilation import StaticChooser
+from tessera.ir.base.compilation import NUMERIC, StaticChooser, knob_class
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
 from tessera.ir.base.tape import RECOGNIZED
@@ -108,6 +108,14 @@ def _stages(op: Operation) -> str:
     return f", in {max(found)} buffers, blocks ahead of their use{more}"
 
 
+def _numeric_choices(chooser: StaticChooser) -> dict[str, list[str]]:
+    """Choices that somebody made and that give other bits, with the reason why they do."""
+    asked = [(key, choice) for key, choice in chooser.asked.items() if knob_class(key) == "numeric"]
+    made = [(key, choice) for key, choice in asked if choice.source != "default"]
+    lines = [f"{key} is {choice.value} ({choice.source}): {NUMERIC[key.partition('@')[0]]}" for key, choice in made]
+    return {"changes bits": lines} if lines else {}
+
+
 def _list_recognized(program: ModuleOp) -> dict[str, list[str]]:
     """What was recognized in a program, and what became of it."""
     found = program.attributes.get(RECOGNIZED)
@@ -130,6 +138,7 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
         **code.facts(),
         **({"movements": movements} if movements else {}),
         "choices": _choices(chooser),
+        **_numeric_choices(chooser),
         "numerics": _numerics(kernels, code.approximations()),
         **_policies(kernels),
         "flops": str(program.flops),

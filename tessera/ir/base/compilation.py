@@ -65,6 +65,7 @@ KNOBS: Mapping[str, str] = {
     "row.levels": "steps of the tree over lanes of columns that a program does beside its rows",
     "row.runs": "leaves that a program reduces of a row which several share; 0 where one has it all",
     "contraction.block": "the block (M, N, K) of a contraction",
+    "contraction.segment": "elements of a segment of K, which says in what order a contraction adds up",
     "contraction.computed": "the block of a contraction with an operand that threads compute: its rows first",
     "kernel.block": "the block of a user's kernel whose schedule names none",
     "pipeline.stages": "pipeline stages of a contraction's copies; 0 lets the machine decide",
@@ -87,6 +88,22 @@ KNOBS: Mapping[str, str] = {
     "collectives.overlap": "whether kernels run while ranks communicate",
 }
 """Every choice that a compilation makes and `overrides` may fix. One that is asked for and not declared is a bug."""
+
+
+NUMERIC: Mapping[str, str] = {
+    "contraction.segment": "segments of K say in which order products are added",
+    "math.exp": "the GPU's own exp2 is within 4 ulp of the recipe",
+}
+"""Knobs that change bits, and why; all others are bit neutral. Nobody but a user, or fast mode, moves one of these."""
+
+
+def knob_class(knob: str) -> str:
+    """`numeric` where another choice gives other bits, and else `bit_neutral`; a location behind `@` does not matter.
+
+    >>> knob_class("contraction.block@group3"), knob_class("contraction.segment")
+    ('bit_neutral', 'numeric')
+    """
+    return "numeric" if knob.partition("@")[0] in NUMERIC else "bit_neutral"
 
 
 Model: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Any]

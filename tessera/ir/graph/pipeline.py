@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.ir.base.compilation import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import Legality
@@ -13,6 +14,7 @@ from tessera.ir.graph.passes.canonicalize import Canonicalize
 from tessera.ir.graph.passes.check_effects import CheckEffects
 from tessera.ir.graph.passes.check_placement import CheckPlacement
 from tessera.ir.graph.passes.check_policy import CheckPolicy
+from tessera.ir.graph.passes.choose_segments import ChooseSegments
 from tessera.ir.graph.passes.chunk_contractions import LIMIT, ChunkContractions
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
@@ -51,14 +53,21 @@ sum state their accumulator."""
 
 
 def pipeline(
-    *, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT, kept: int = 0, fast: bool = False
+    *,
+    checks: bool = False,
+    level: int = BYTES,
+    joining: int = 0,
+    limit: int = LIMIT,
+    kept: int = 0,
+    fast: bool = False,
+    segments: Chooser | None = None,
 ) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
 
     `level` is how much of a forward part the backward part may rematerialize; `joining` is how many blocks a machine
     computes at a time that joins segments of K in its kernels, 0 for one that does not. Products of more than `limit`
     bytes are computed in chunks where they can be; `kept` is how many bytes gradients of scores may have. With `fast`,
-    rewrites may round otherwise than the ops they replace.
+    rewrites may round otherwise than the ops they replace; `segments` chooses the segments of K, where anybody asks.
     """
     return (
         # First: what an op means is known once its attributes are values, and all others match on them.
@@ -103,6 +112,8 @@ def pipeline(
         KeepScoreGradients(kept),
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.
         StateAccumulators(),
+        # Once no contraction is made any more, and before they are split by it.
+        *(() if segments is None else (ChooseSegments(segments, fast),)),
         # After all of them: partial results are in the accumulator, and until here a contraction is one op.
         SplitContractions(joining),
     )
