@@ -236,9 +236,10 @@ def _schedule(
     module = from_tape(tape)
     joining = _joining(compilation.machine, options)
     kept = plan.limit if joining else 0
-    segments = chooser if any(name.partition("@")[0] == SEGMENT for name, _ in options.overrides) else None
     given = {"level": plan.level, "joining": joining, "limit": plan.limit, "kept": kept}
-    passes = graph.pipeline(checks=options.debug, fast=options.fast_math, segments=segments, **given)
+    passes = graph.pipeline(checks=options.debug, fast=options.fast_math, **given)
+    if any(name.partition("@")[0] == SEGMENT for name, _ in options.overrides):
+        passes = graph.with_segments(passes, chooser, fast=options.fast_math)
     stages.run("graph", passes, module, graph.EXIT)
     stages.run(
         "schedule",

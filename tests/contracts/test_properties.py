@@ -46,8 +46,7 @@ PROPERTIES = {
     "graph-check-rules": "tests/effects/test_order.py::test_who_may_decide_over_a_collective",
     "graph-keep-score-gradients": "tests/graph/test_keep_score_gradients.py"
     "::test_gradients_are_the_same_where_scores_are_kept",
-    "graph-choose-segments": "tests/graph/test_choose_segments.py"
-    "::test_what_is_neutral_changes_no_bit_beside_it",
+    "graph-choose-segments": "tests/graph/test_choose_segments.py::test_what_is_neutral_changes_no_bit_beside_it",
     "graph-recognize-attention": "tests/graph/test_recognize_attention.py"
     "::test_attention_of_any_batch_is_the_reference_of_the_op",
     "graph-reduce-transposed": "tests/graph/test_reduce_transposed.py"

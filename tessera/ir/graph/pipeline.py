@@ -53,21 +53,14 @@ sum state their accumulator."""
 
 
 def pipeline(
-    *,
-    checks: bool = False,
-    level: int = BYTES,
-    joining: int = 0,
-    limit: int = LIMIT,
-    kept: int = 0,
-    fast: bool = False,
-    segments: Chooser | None = None,
+    *, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT, kept: int = 0, fast: bool = False
 ) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
 
     `level` is how much of a forward part the backward part may rematerialize; `joining` is how many blocks a machine
     computes at a time that joins segments of K in its kernels, 0 for one that does not. Products of more than `limit`
     bytes are computed in chunks where they can be; `kept` is how many bytes gradients of scores may have. With `fast`,
-    rewrites may round otherwise than the ops they replace; `segments` chooses the segments of K, where anybody asks.
+    rewrites may round otherwise than the ops they replace.
     """
     return (
         # First: what an op means is known once its attributes are values, and all others match on them.
@@ -112,8 +105,11 @@ def pipeline(
         KeepScoreGradients(kept),
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.
         StateAccumulators(),
-        # Once no contraction is made any more, and before they are split by it.
-        *(() if segments is None else (ChooseSegments(segments, fast),)),
         # After all of them: partial results are in the accumulator, and until here a contraction is one op.
         SplitContractions(joining),
     )
+
+
+def with_segments(passes: Sequence[Pass], chooser: Chooser, *, fast: bool) -> Sequence[Pass]:
+    """A pipeline that asks how long segments of K are: before the last pass, which splits contractions by that."""
+    return (*passes[:-1], ChooseSegments(chooser, fast), passes[-1])
