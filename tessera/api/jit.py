@@ -455,7 +455,9 @@ class Jit(_Hot):
         """
         from tessera.api.compilation import plan_traced  # noqa: PLC0415 - loads the compiler
 
-        return plan_traced(self.trace(*args, **kwargs), self._here().options)
+        here = self._here()
+        there = here._where_they_are(here.bind(*args, **kwargs).tensors) if args or kwargs else None
+        return plan_traced(self.trace(*args, **kwargs), (there or here).options)
 
     def with_plan(self, plan: str) -> Jit:
         """The same function compiled by a plan that `schedule` gave, edited or not; none of its bits change.

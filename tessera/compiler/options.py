@@ -155,6 +155,11 @@ def _check(made: Options) -> None:
             f"`plan` is the text of a plan, got {plan!r}"[:120],
             fix="give what `fn.schedule(...)` gave, or the text of a file that `tessera schedule export` wrote",
         )
+    if plan is not None and made.memory is not None:
+        raise OverrideError(
+            "`memory` decides what is rematerialized and in chunks, and a `plan` is of a program where that is decided",
+            fix="leave one of them out",
+        )
     if made.offload and made.memory is None:
         raise OverrideError(
             "`offload` moves values to host memory until the workspace fits, and there is no `memory` to fit into",

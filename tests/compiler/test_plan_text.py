@@ -150,6 +150,28 @@ def test_an_exported_plan_compiles_to_the_same_code_and_is_exported_again(name: 
     order_of(again.program, symbol_table(again.module)).check()
 
 
+def test_collectives_keep_their_order_and_launches_can_move_between_start_and_wait() -> None:
+    def reduced(x: Any, w: Any) -> Any:
+        first, second = ts.dist.all_reduce(x @ w, "dp"), ts.dist.all_reduce(ops.exp(x), "dp")
+        return first + 1.0, second * 2.0, ops.tanh(x)
+
+    with ts.dist.mesh(dp=2):
+        tape = ts.jit(reduced).trace(_zeros(8, 16), _zeros(16, 8)).tape
+    text = export_plan(tape, Options())
+    assert code_digest(apply_plan(tape, Options(), text)) == code_digest(lower(tape, Options()))
+    moved = _line(text, "tsched.fuse @tanh")
+    number = moved.split()[0]
+    lines = [line for line in text.splitlines() if line != moved and f"tsched.tile {number} " not in line]
+    last = next(at for at, line in enumerate(lines) if "tsched.return" in line)
+    late = apply_plan(tape, Options(), "\n".join([*lines[:last], moved, *lines[last:]]))
+    assert _calls(late)[-1].startswith("tanh")
+    swapped = (
+        text.replace("number = 0", "number = 9").replace("number = 1", "number = 0").replace("number = 9", "number = 1")
+    )
+    with pytest.raises(ScheduleError):
+        apply_plan(tape, Options(), swapped)
+
+
 def test_a_function_gives_its_plan_and_takes_it_with_the_same_bits() -> None:
     text = layer.schedule()
     assert "tsched.fuse @matmul_add_gelu" in text
@@ -348,6 +370,26 @@ def test_a_body_that_relies_on_more_than_the_program_knows_is_refused() -> None:
     )
     with pytest.raises(ScheduleError, match="relies on"):
         apply_plan(divided.trace(_zeros(32, 64)).tape, Options(), edited)
+
+
+def test_a_group_that_writes_over_what_a_later_one_reads_is_refused() -> None:
+    @ts.jit(donate={"cache"})
+    def step(cache: ts.Tensor[8, 16, ts.f32], x: ts.Tensor[16, ts.f32]) -> Any:
+        return ops.sum(cache * cache, axis=1), cache.at[3].set(x)
+
+    text = step.schedule()
+    read, write = _line(text, "tsched.fuse @mul_sum"), _line(text, "in_place")
+    assert text.index(read) < text.index(write)
+    kept = [line for line in text.splitlines() if line != read]
+    last = next(at for at, line in enumerate(kept) if "tsched.return" in line)
+    with pytest.raises(ScheduleError, match="reads later") as caught:
+        apply_plan(step.trace().tape, Options(), "\n".join([*kept[:last], read, *kept[last:]]))
+    assert "leave `in_place` out" in str(caught.value.fix)
+
+
+def test_a_plan_beside_a_memory_budget_is_refused() -> None:
+    with pytest.raises(OverrideError, match="leave one of them out"):
+        Options.of(plan=layer.schedule(), memory=1 << 20)
 
 
 def test_groups_of_one_body_are_chosen_alike() -> None:

@@ -158,7 +158,9 @@ class _Numbering:
             del self.effects[before:]
         operands = tuple(self.values[value] for value in op.operands)
         key = (op.name, said, operands, tuple(bodies))
-        number = self._effect(key) if op.spec.effects or any(after for _, after in bodies) else self.number(key)
+        # A wait may pass other effects: ranks are matched where collectives start.
+        has_effect = bool(op.spec.effects) and not isinstance(op, typed_ops.CollectiveWaitOp)
+        number = self._effect(key) if has_effect or any(after for _, after in bodies) else self.number(key)
         self.made.append((number, op.name, op))
         for at, result in enumerate(op.results):
             self.values[result] = self.number(("of", number, at)), self._type(result)
