@@ -238,7 +238,7 @@ def _schedule(
     kept = plan.limit if joining else 0
     given = {"level": plan.level, "joining": joining, "limit": plan.limit, "kept": kept}
     passes = graph.pipeline(checks=options.debug, fast=options.fast_math, **given)
-    if any(name.partition("@")[0] == SEGMENT for name, _ in options.overrides):
+    if options.fast_math or any(name.partition("@")[0] == SEGMENT for name, _ in options.overrides):
         passes = graph.with_segments(passes, chooser, fast=options.fast_math)
     stages.run("graph", passes, module, graph.EXIT)
     stages.run(

@@ -135,6 +135,8 @@ class Case:
     value: Any
     level: str = "tile"
     backend: str = "cpu"
+    fast: bool = False
+    """Whether it is made where other bits are allowed, and nowhere else."""
 
 
 PROMISED = "fusion.library"
@@ -151,6 +153,7 @@ CASES: dict[str, Case] = {
     "row.levels": Case(centred, (np.broadcast_to(np.float32(0), (8192, 2048)),), 0, "tile", "cuda"),
     "row.runs": Case(columns, (full(3000, 40),), 1),
     "contraction.block": Case(product, BLOCK[:2], (64, 64, 64)),
+    "contraction.segment": Case(product, (full(8, 16384), full(16384, 8)), 8192, "schedule", fast=True),
     "contraction.computed": Case(dequantized, WEIGHT, (128, 8, 128), "target", "cuda"),
     "kernel.block": Case(multiplied, WIDE, (32, 64, 64)),
     "pipeline.stages": Case(product, WIDE, 3, "target", "cuda"),
@@ -177,7 +180,8 @@ CASES: dict[str, Case] = {
 def lowered(case: Case, **overrides: Any) -> Lowering:
     with ts.dist.mesh(dp=2):
         tape = ts.jit(case.program).trace(*case.arguments).tape
-    options = Options.of(backend=case.backend, features=MACHINES[case.backend], overrides=overrides)
+    given: dict[str, Any] = {"backend": case.backend, "features": MACHINES[case.backend], "fast_math": case.fast}
+    options = Options.of(overrides=overrides, **given)
     return lower(tape, options, keep_snapshots=True)
 
 
@@ -241,6 +245,7 @@ OPTIONS: dict[str, Callable[[], bool]] = {
     "tuned": lambda: 'source = "autotune"' in ts.jit(block, tuned={"map.tile": 64}).lower(*BLOCK).schedule,
     "memory": lambda: '"memory":4096' in ts.jit(block, memory=4096).explain(*BLOCK).options,
     "offload": lambda: '"offload":true' in ts.jit(block, memory=4096, offload=True).explain(*BLOCK).options,
+    "plan": lambda: '"plan":"sha256:' in ts.jit(block, plan=ts.jit(block).schedule(*BLOCK)).explain(*BLOCK).options,
     "overrides": lambda: "64" in ts.jit(block, overrides={"map.tile": 64}).lower(*BLOCK).schedule,
 }
 
