@@ -17,7 +17,8 @@ from typing import Any
 from tessera.api.captured_variables import MISSING, OPEN, watch_definition
 from tessera.api.control import scan
 from tessera.api.custom import CustomFunction
-from tessera.api.jit import Jit, Transform
+from tessera.api.function import Transform
+from tessera.api.jit import Jit
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PolicyError, PytreeError
 from tessera.frontend.annotations import signature_of
 from tessera.frontend.arguments import check_bool, check_callables, explain_transform

@@ -1,7 +1,8 @@
-"""`@function`: a jitted function that also knows its own source."""
+"""`@function`: a jitted function that also knows its own source; and transforms of functions that compose."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any, overload
 
 from tessera.api.jit import Jit, jit
 from tessera.diagnostics.codes import ArgumentError
+from tessera.frontend.arguments import check_callables
 
 
 class Function(Jit):
@@ -64,3 +66,21 @@ def function(target: Callable[..., Any] | None = None, /, **settings: Any) -> An
         return Function(jit(given, **settings))
 
     return decorate if target is None else decorate(target)
+
+
+class Transform:
+    """A transform of functions: `@transform` alone, or composed with others by `@`, as in `@jit @ autodiff`."""
+
+    def __init__(self, transform: Callable[[Callable[..., Any]], Any]) -> None:
+        functools.update_wrapper(self, transform)
+        self._transform = transform
+
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        check_callables(self._transform.__name__, function=function)
+        return self._transform(function)
+
+    def __matmul__(self, other: Callable[[Callable[..., Any]], Any]) -> Transform:
+        return Transform(lambda function: self(other(function)))
+
+    def __rmatmul__(self, other: Callable[[Any], Any]) -> Transform:
+        return Transform(lambda function: other(self(function)))

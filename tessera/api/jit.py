@@ -531,8 +531,7 @@ class Jit(_Hot):
 
         here = self._here()
         with dispatch.suspend_traces():
-            given: dict[str, Any] = {"mode": mode, "budget": budget, "threshold": threshold, "progress": progress}
-            result = tune_call(here, args, kwargs, **given)
+            result = tune_call(here, args, kwargs, mode=mode, budget=budget, threshold=threshold, progress=progress)
         if result.accepted and result.measurements:
             here.forget_code()
         return result
@@ -696,25 +695,5 @@ def jit(
     return decorate if function is None else decorate(function)
 
 
-class Transform:
-    """A transform of functions: `@transform` alone, or composed with others by `@`, as in `@jit @ autodiff`."""
-
-    def __init__(self, transform: Callable[[Callable[..., Any]], Any]) -> None:
-        functools.update_wrapper(self, transform)
-        self._transform = transform
-
-    def __call__(self, function: Callable[..., Any], /) -> Any:
-        check_callables(self._transform.__name__, function=function)
-        return self._transform(function)
-
-    def __matmul__(self, other: Callable[[Callable[..., Any]], Any]) -> Transform:
-        return Transform(lambda function: self(other(function)))
-
-    def __rmatmul__(self, other: Callable[[Any], Any]) -> Transform:
-        return Transform(lambda function: other(self(function)))
-
-
-def _rules() -> Any:
-    from tessera.api import constraints  # noqa: PLC0415 - few functions donate anything, or have rules
-
-    return constraints
+def _rules() -> Any:  # few functions donate anything, or have rules
+    return importlib.import_module("tessera.api.constraints")
