@@ -327,7 +327,7 @@ _OTHERS: dict[str, tuple[Callable[[str], str], str, str]] = {
     "no knob": (lambda text: text.replace("row.columns", "row.column"), "names its `knob`", "row.column"),
     "layouts of ranks": (
         lambda text: text.replace(
-            "    tsched.return", '    tsched.layout %2 {partition = ["b"], mesh_axes = ["dp"]}\n    tsched.return'
+            "    tsched.return", '    tsched.layout %2 {partition = ["0"], mesh_axes = ["dp"]}\n    tsched.return'
         ),
         "says how ranks of a mesh share",
         "tsched.layout",
