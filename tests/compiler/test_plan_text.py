@@ -387,6 +387,46 @@ def test_a_group_that_writes_over_what_a_later_one_reads_is_refused() -> None:
     assert "leave `in_place` out" in str(caught.value.fix)
 
 
+def test_a_group_writes_over_an_operand_only_where_the_compiler_found_that_it_may() -> None:
+    @ts.jit(donate={"x"})
+    def turned(x: ts.Tensor[16, 16, ts.f32]) -> Any:
+        return x.T + x
+
+    text = turned.schedule()
+    assert "in_place" not in text
+    with pytest.raises(ScheduleError, match="reads more of what it would write over"):
+        apply_plan(turned.trace().tape, Options(), text.replace('{kind = "map"', '{in_place = [0], kind = "map"'))
+
+
+def test_an_update_in_place_is_left_out_of_group_and_op_together() -> None:
+    @ts.jit(donate={"cache"})
+    def append(cache: ts.KVCache, k: Any, v: Any) -> Any:
+        return cache.append(k, v)
+
+    def given() -> tuple[Any, Any, Any]:
+        rows = ts.ones((1, 2, 1, 16))
+        return ts.KVCache.empty(1, 2, 32, 16), rows, rows
+
+    text = append.schedule(*given())
+    tape = append.trace(*given()).tape
+    assert code_digest(apply_plan(tape, Options(), text)) == code_digest(lower(tape, Options()))
+    whole = re.sub(r", in_place = \[[-\d, ]*\]", "", text)
+    with pytest.raises(ScheduleError, match="writes over its operand, and the group does not say that it may"):
+        apply_plan(tape, Options(), whole)
+    copied = re.sub(r" \{in_place = true\}|, in_place = true|in_place = true, ", "", whole)
+    assert "in_place" not in copied
+    wanted, found = append(*given()), append.with_plan(copied)(*given())
+    np.testing.assert_array_equal(np.asarray(found.K), np.asarray(wanted.K))
+
+
+def test_an_alias_has_all_elements_of_what_it_shows() -> None:
+    text = layer.schedule().replace(
+        "    tsched.return %2, %1",
+        "    %3 = tsched.alias %2 : !tgraph.tensor<[32, 256], f32>\n    tsched.return %2, %1",
+    )
+    _refuse(text, "an alias has all elements of", "tsched.alias")
+
+
 def test_a_plan_beside_a_memory_budget_is_refused() -> None:
     with pytest.raises(OverrideError, match="leave one of them out"):
         Options.of(plan=layer.schedule(), memory=1 << 20)

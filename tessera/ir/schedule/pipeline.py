@@ -62,10 +62,9 @@ def pipeline(
     With a `plan`, groups, their order and what is chosen for them are those of its text; `patterns` are what a group of
     it may ask to be computed as.
     """
-    form = FormGroups(fusion, chooser, machine)
     groups: tuple[Pass, ...] = (
         # First: all that follows is done for each group.
-        form,
+        FormGroups(fusion, chooser, machine),
         # While each group has its own readers, and before equal ones share a body: with and without a copy they differ.
         UpdateInPlace(machine),
         # Before anything is chosen or emitted: a model of twelve equal layers then has the kernels of one.
@@ -77,7 +76,7 @@ def pipeline(
     )
     return (
         # What all of them do is in the text of a plan already.
-        *((ReadPlan(plan, form, machine, patterns or {}),) if plan else groups),
+        *((ReadPlan(plan, groups, machine, patterns or {}),) if plan else groups),
         # After it, so that groups of one body get one answer.
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.

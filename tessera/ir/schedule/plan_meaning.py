@@ -56,9 +56,8 @@ def check_meaning(plan: ModuleOp, own: ModuleOp) -> None:
     known = len(numbers)
     found = _Numbering(numbers, symbol_table(plan), sizes)
     found.program(program)
-    if (found.results, found.effects) == (wanted.results, wanted.effects):
-        return
-    _refuse_other(program, found, wanted, known)
+    if (found.results, found.effects) != (wanted.results, wanted.effects):
+        _refuse_other(program, found, wanted, known)
 
 
 def check_interface(program: typed_ops.ModuleOp, compiled: typed_ops.ModuleOp) -> None:
@@ -140,7 +139,12 @@ class _Numbering:
             if isinstance(op, typed_ops.FuseOp):
                 self._fuse(op)
             elif isinstance(op, typed_ops.AliasOp):
-                self.values[op.results[0]] = self.values[op.operands[0]][0], self._type(op.results[0])
+                number, source = self.values[op.operands[0]]
+                seen = self._type(op.results[0])
+                if source.size != seen.size:
+                    message = f"an alias has all elements of {source}, and {seen} has {seen.size}"
+                    refuse(op, message, "restore the line as it was exported")
+                self.values[op.results[0]] = number, seen
             else:
                 self._other(op, depth)
         return tuple(self.values[value] for value in last.operands)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
 
@@ -26,6 +26,7 @@ from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import size_names
 from tessera.ir.schedule.kinds import KernelKind, kernel_kinds, kind_for
 from tessera.ir.schedule.passes.form_groups import FormGroups
+from tessera.ir.schedule.passes.update_in_place import may_overwrite
 from tessera.ir.schedule.plan import (
     PLAN,
     body_of,
@@ -37,7 +38,7 @@ from tessera.ir.schedule.plan import (
     tensor_of,
     tiles_of,
 )
-from tessera.ir.schedule.plan_meaning import check_meaning, guards_of, refuse
+from tessera.ir.schedule.plan_meaning import IN_PLACE, check_meaning, guards_of, refuse
 from tessera.ir.tile.facets import Library, Pointwise, Reduction, View
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -69,7 +70,7 @@ class ReadPlan(Pass):
     """
 
     plan: str = ""
-    form: Pass = field(default_factory=FormGroups)
+    form: Sequence[Pass] = field(default_factory=lambda: (FormGroups(),))
     machine: Machine = field(default_factory=lambda: Machine("generic"))
     patterns: Patterns = field(default_factory=dict[str, Callable[[SpecOp], list[str]]])
 
@@ -88,7 +89,8 @@ class ReadPlan(Pass):
             raise user_error("schedule", OpError(error.op, error.message, advice)) from error
         (program,) = programs_in(plan)
         _check_ops(program)
-        self.form.run(module)
+        for one in self.form:
+            one.run(module)
         check_meaning(plan, module)
         groups = _Groups(plan, self.machine, self.patterns)
         groups.complete()
@@ -173,6 +175,7 @@ class _Groups:
             except (ValueError, IndexError, StopIteration) as error:
                 advice = "split the group: what no kernel computes as one is two `tsched.fuse`, each with its body"
                 refuse(fuse, f"no kernel of kind {kind.name} computes `@{fuse.body}`: {error}", advice)
+            self._check_in_place(fuse, function, tape)
             here = {name: Dim.of(dim) for name, dim in fuse.sizes}
             cost = cost_of(with_sizes(tape, here))
             fuse.flops, fuse.bytes = cost.flops, cost.bytes
@@ -181,6 +184,21 @@ class _Groups:
         for name, function in self.functions.items():
             if name not in used and function.name == "tgraph.func":
                 refuse(function, f"no group of the plan has the body `@{name}`", "remove it, or let a group name it")
+
+    def _check_in_place(self, fuse: typed_ops.FuseOp, function: SpecOp, tape: Tape) -> None:
+        """Refuse a group that writes over an operand which its kernel still reads, or whose op does so unsaid."""
+        over = [result for result, number in enumerate(fuse.in_place) if number >= 0]
+        if any(one.attributes.get(IN_PLACE) is True for one in tape.records) and not over:
+            message = f"an op of `@{fuse.body}` writes over its operand, and the group does not say that it may"
+            refuse(fuse, message, "leave `in_place` out of the op too, or restore it here")
+        is_inner = fuse.parent is not self.program.body.block
+        if over and (is_inner or not all(may_overwrite(fuse, function, result, self.machine) for result in over)):
+            refuse(
+                fuse,
+                f"`in_place` is {list(fuse.in_place)}, and the kernel of `@{fuse.body}` reads more of what it "
+                "would write over",
+                "leave `in_place` out, here and in the body, so that the result has memory of its own",
+            )
 
     def _lower_pattern(self, fuse: typed_ops.FuseOp, function: SpecOp) -> None:
         """Make of a body what its group asks for, once for each body; refuse one that is nothing of the kind."""

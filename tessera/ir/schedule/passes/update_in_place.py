@@ -69,6 +69,22 @@ class UpdateInPlace(Pass):
                     written.note(op)
 
 
+def may_overwrite(fuse: FuseOp, function: SpecOp, result: int, machine: Machine) -> bool:
+    """Whether the kernel of a group may write a result over the operand that `in_place` says, for what its body reads.
+
+    Who else reads that operand, and when, is what the verifier of a program looks at.
+    """
+    body, number = function.regions[0].block, fuse.in_place[result]
+    writer = _writer(body)
+    if writer is not None:
+        return bool(writer.value("in_place")) and (result, number) == (0, _argument(body, writer))
+    if number in _counters(fuse, body):
+        return True
+    if fuse.kind != "map" and (fuse.kind != "contraction" or machine.is_gpu):
+        return False
+    return not any(True for _ in body.args[number].uses) or _is_elementwise(tape_of(body), number, result)
+
+
 class _Overwritten:
     """The groups that write over each value: few, though every update reads the scalars of an optimizer."""
 
