@@ -314,6 +314,11 @@ _OTHERS: dict[str, tuple[Callable[[str], str], str, str]] = {
         "1 guards, and the program 0",
         "tsched.module",
     ),
+    "memory that nobody donated": (
+        lambda text: text.replace("names = [", "tessera.donated = [0], names = [", 1),
+        "arguments .0. donated, and the program",
+        "tsched.module",
+    ),
     "another body": (
         lambda text: re.sub(r"fuse @mul_sum_\w+\(", "fuse @nothing(", text),
         "`@nothing` is nothing of this module",

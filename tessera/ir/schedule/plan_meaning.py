@@ -22,7 +22,7 @@ from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule import typed_ops
 from tessera.ir.schedule.bodies import multiples, with_sizes
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.host_program.memory import ANNOTATIONS
+from tessera.ir.schedule.host_program.memory import ANNOTATIONS, donated_in
 from tessera.ir.schedule.plan import body_of, programs_in, tape_in, tensor_of
 from tessera.ir.schedule.program import Program, data_of
 from tessera.ir.tile.facets import Pointwise, View
@@ -68,6 +68,9 @@ def check_interface(program: typed_ops.ModuleOp, compiled: typed_ops.ModuleOp) -
     ours, theirs = (tuple(map(str, one.body.block.arg_types)) for one in (program, compiled))
     if ours != theirs:
         refuse(program, f"the plan takes ({', '.join(ours)}), and the program ({', '.join(theirs)})", advice)
+    given, donated = donated_in(program), donated_in(compiled)
+    if given != donated:
+        refuse(program, f"the plan has arguments {list(given)} donated, and the program {list(donated)}", advice)
     if tuple(map(str, program.guards)) != tuple(map(str, compiled.guards)):
         refuse(program, f"the plan has {len(program.guards)} guards, and the program {len(compiled.guards)}", advice)
 

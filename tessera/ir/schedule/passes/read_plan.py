@@ -95,6 +95,8 @@ class ReadPlan(Pass):
         groups = _Groups(plan, self.machine, self.patterns)
         groups.complete()
         (own,) = programs_in(module)
+        # What a program promises, and what its caller donates, is said by the program.
+        program.attributes.clear()
         program.attributes.update(own.attributes)
         if groups.notes:
             program.attributes[RECOGNIZED] = attribute_of("strs", tuple(groups.notes))
