@@ -49,9 +49,6 @@ class Graph:
     def type_of(self, value: Node) -> TensorType:
         return value.type
 
-    def is_argument(self, value: Node) -> bool:
-        return not value.op
-
     def producer(self, value: Node) -> Producer | None:
         if not value.op:
             return None

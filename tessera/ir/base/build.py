@@ -250,9 +250,6 @@ class Build:
             return None
         return _OpProducer(op)
 
-    def is_argument(self, value: Any) -> bool:
-        return not isinstance(value, OpResult)
-
     def undo(self) -> None:
         """Take back what was made."""
         for op in reversed(self.made):

@@ -98,10 +98,6 @@ class Simplifier(Builder, Protocol):
         """The op whose only result `value` is; None for an input, or a result among several."""
         ...
 
-    def is_argument(self, value: Any) -> bool:
-        """Whether `value` is an input, which memory has as it is."""
-        ...
-
 
 @frozen
 class Sample:

@@ -38,10 +38,8 @@ def split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -
     q, k, _, *others = (b.type_of(value) for value in operands)
     (batch, heads, queries, size), part = q.shape, attributes["part"]
     is_masked = any(not other.dtype.is_integer for other in others) or (attributes["causal"] and queries.value != 1)
-    if is_masked or not queries.value:
+    if not part or is_masked or not queries.value or _is_one_part(k, part):
         return None
-    if not part or _is_one_part(k, part):
-        return _pack_group(b, operands, attributes) if _is_in_order(b, operands[0]) else None
     if not _is_apart(q, k):
         return _pack_group(b, operands, attributes)
     given = operands[0]
@@ -69,13 +67,6 @@ def _reshape_result(b: Simplifier, operands: Sequence[Any], out: Any) -> Any:
     """A result with the heads and queries of its operands."""
     shape = (*b.type_of(operands[0]).shape[:3], b.type_of(operands[2]).shape[3])
     return out if b.type_of(out).shape == shape else b.emit("reshape", out, shape=shape)
-
-
-def _is_in_order(b: Simplifier, q: Any) -> bool:
-    """Whether queries of a group are rows one after the other: those that were moved there would be moved in memory."""
-    maker = b.producer(q)
-    is_made = maker is not None and not maker.moves_elements
-    return b.type_of(q).shape[2].value == 1 or is_made or b.is_argument(q)
 
 
 def _is_one_part(k: TensorType, part: int) -> bool:

@@ -82,25 +82,6 @@ def test_few_keys_assemble_without_spilling(function: Any, keys: int, head: int)
     assert assemble(ptx, ARCHITECTURE).startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize(("queries", "heads"), [(1, 43), (5, 43), (40, 172)])
-def test_queries_of_a_group_of_heads_are_rows_of_one(queries: int, heads: int) -> None:
-    made = matrix_of(full, [(59, 172, queries, 64), (59, 43, 77, 64), (59, 43, 77, 64)])
-    rows = queries * 172 // heads
-    wanted = [59, heads, -(-rows // 64)]
-    # 160 rows of a group are 3 blocks, and 4 where each head has its own.
-    assert [dim.value for dim in made.value("grid")] == ([59, 43, 3] if queries == 40 else wanted)
-
-
-@pytest.mark.parametrize(
-    ("function", "shapes"),
-    [(projected, [(64, 4, 512), (64, 2, 100, 64), (64, 2, 100, 64)]), (split, [(64, 4, 768)])],
-)
-def test_queries_that_memory_has_otherwise_are_not_moved(function: Any, shapes: Sequence[Sequence[int]]) -> None:
-    """Rows of a group are no box of memory where heads are side by side: a copy would cost more than programs do."""
-    made = matrix_of(function, shapes)
-    assert [dim.value for dim in made.value("grid")] == [64, 8, 1]
-
-
 @pytest.mark.parametrize(
     ("function", "queries", "keys", "head"),
     [(full, 3, 77, 64), (causal, 70, 40, 40), (causal, 5, 9, 24), (masked, 64, 82, 40), (full, 90, 200, 72),
