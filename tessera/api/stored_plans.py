@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import TuningError
+from tessera.ir.base.compilation import knob_class
 from tessera.ir.base.tape import POLICY, Tape, tape_hash
 from tessera.types.settings import Settings, cache_location
 
@@ -120,6 +121,9 @@ def load_under_plan(
     """
 
     def compile_plan(plan: Plan) -> T:
+        numeric = [name for name, _ in plan.choices if knob_class(name) == "numeric"]
+        if numeric:
+            raise TuningError(f"the plan that is kept changes bits: it chooses `{numeric[0]}`", fix="tune again")
         chosen = replace(options, tuned=plan.choices)
         made = make(chosen)
         if plan.choices and arithmetic(chosen) != arithmetic(options):

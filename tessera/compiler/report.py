@@ -360,11 +360,13 @@ def arithmetic_of(program: SpecOp, kernels: Sequence[KernelOp], code: Code) -> A
     found: Counter[str] = Counter()
     known = {kernel.symbol: _units_of(kernel) for kernel in kernels if not kernel.variant_of}
     for op in program.walk():
-        if isinstance(op, CallOp):
+        # Of branches by the number of rows one runs.
+        if isinstance(op, CallOp) and not _is_for_other_rows(op):
             found.update(known.get(op.kernel, ()))
     own = {text for texts in code.approximations().values() for text in texts}
-    fused = [kernel.attributes.get("numerics.fused") for kernel in kernels]
-    own |= {"multiplies fused with adds"} if any(plain(one) for one in fused if one is not None) else set[str]()
+    # Which multiplies are fused depends on the ops of a kernel, which its name comes of.
+    fused = [(kernel.symbol, kernel.attributes.get("numerics.fused")) for kernel in kernels]
+    own |= {f"multiplies fused with adds in `{name}`" for name, one in fused if one is not None and plain(one)}
     return {**dict(sorted(found.items())), **dict.fromkeys(sorted(own), 1)}
 
 

@@ -24,6 +24,7 @@ from tessera.ir.base.compilation import KNOBS, Question
 from tessera.ir.base.dispatch import KERNELS
 from tessera.ir.base.tape import POLICY, Tape
 from tessera.ir.base.verify import symbol_table
+from tessera.ir.graph.passes.choose_segments import KNOB as SEGMENT
 from tessera.ir.schedule.plan import body_of, fusions_in, tape_in
 from tessera.tuner.records import Plan
 from tessera.types.device import DEVICE
@@ -111,6 +112,10 @@ class ProgramSpace:
         return self._classes[plan]
 
     def _derive(self, plan: Plan) -> tuple[str, str]:
+        # In which order products are added, no count of what adds them up shows.
+        segments = [name for name, _ in plan.choices if name.partition("@")[0] == SEGMENT]
+        if segments:
+            return NUMERIC, f"`{segments[0]}` adds products in another order"
         try:
             lowering = lower(self.tape, replace(self.options, tuned=plan.choices))
             lowering.chooser.check_overrides()

@@ -290,3 +290,16 @@ def test_it_is_recognized_in_ops_that_were_decomposed_too() -> None:
     RecognizeAttention(rewrite=True).run(module)
     assert _count(module) == 1
     assert RECOGNIZED in symbol_table(module)["main"].attributes
+
+
+def test_a_mask_over_several_batch_axes_leaves_it_as_it_is() -> None:
+    """All but the last of those become one axis, and the mask has two of them."""
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((2, 3, 4, 8, 16)).astype(np.float32) for _ in range(3))
+    mask = np.where(rng.random((2, 3, 1, 8, 8)) < 0.3, -1e9, 0.0).astype(np.float32)
+
+    def spelled(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return ops.softmax(q @ ops.transpose(k, (0, 1, 2, 4, 3)) * 0.25 + mask, axis=-1) @ v
+
+    plain, fast = (np.asarray(ts.jit(spelled, fast_math=is_fast)(q, k, v, mask)) for is_fast in (False, True))
+    np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-5)

@@ -1,5 +1,8 @@
 """Operands that matrix instructions do not take as memory has them: which are copied first, and that values stay."""
 
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import re
@@ -12,11 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera.backends.reference.compile import run_tape
+from tessera.compiler.backend import machines
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
+from tessera.ir.base import dispatch
+from tessera.ir.base.arrays import dtype_of
+from tessera.ir.base.index_maps import coordinates
+from tessera.ir.schedule.emit.evaluate import Leaves
+from tessera.ir.tile.facets import Pointwise
+from tessera.types.shape import TensorType
+from tests.graph.eager import registry
 from tests.oracles.native_threads import run_kernel
 from tests.oracles.nvptx_simulator import simulate
 from tests.oracles.schedule_interpreter import run_program
+from tests.schedule.programs import inputs_for, run_schedule, simplify, tensor, trace
 
 E4M3, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
 GPU = {"backend": "cuda", "features": ("sm_90a",)}
@@ -217,3 +230,45 @@ def test_any_order_of_dims_keeps_its_meaning(data: Any) -> None:
     made = lower_program(program, *arrays)
     (found,) = run_program(made.module, *arrays)
     assert found.tobytes() == np.einsum(text, *(one.astype(np.int32) for one in arrays)).tobytes()
+
+
+TRIANGLES: dict[str, tuple[Any, tuple[str, ...], str]] = {
+    "bytes": (lambda x, w: ts.ops.matmul(x, ts.ops.tril(w)), ("17 24", "24 24"), "i8"),
+    "bytes turned": (lambda x, w: ts.ops.matmul(ts.ops.transpose(ts.ops.tril(x)), w), ("24 24", "24 9"), "i8"),
+    "innermost batch": (lambda x, w: ts.ops.einsum("mkb,bkn->bmn", ts.ops.tril(x), w), ("8 8 8", "8 8 8"), "bf16"),
+}
+
+
+@pytest.mark.parametrize("name", TRIANGLES)
+def test_what_depends_on_where_an_element_is_is_not_moved(name: str) -> None:
+    """A triangle of a matrix is the other one of the transposed matrix."""
+    function, shapes, dtype = TRIANGLES[name]
+    tape = trace(function, *[tensor(shape, dtype) for shape in shapes])
+    given = inputs_for(tape, {})
+    module = run_schedule(simplify(tape), steps=4, machine=machines()["sm_90a"])
+    for found, wanted in zip(run_program(module, *given), run_tape(tape, given), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def _asking() -> dict[str, bool]:
+    """Of each op that is computed element by element, whether it asks where an element is."""
+    found: dict[str, bool] = {}
+    for spec in registry():
+        if not isinstance(spec.lower, Pointwise) or not spec.samples:
+            continue
+        sample = spec.samples[0]
+        arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(0))]
+        types = [TensorType.of(array.shape, dtype_of(array)) for array in arrays]
+        tape = trace(lambda *x: dispatch.apply(spec.name, list(x), sample.attributes), *types)  # noqa: B023
+        leaves = Leaves(tape, tape.inputs)
+        leaves.visit(tape.outputs[0], coordinates(tape.types[tape.outputs[0]].rank))
+        found[spec.name] = bool(leaves.numbers)
+    return found
+
+
+def test_every_op_that_asks_where_an_element_is_says_so() -> None:
+    asking = _asking()
+    assert len(asking) > 60
+    said = {name: registry()[name].lower.asks_where for name in asking}
+    assert {name for name in asking if asking[name] and not said[name]} == set()
+    assert {"tgraph.tril", "tgraph.triu", "tgraph.iota"} <= {name for name, is_so in asking.items() if is_so}

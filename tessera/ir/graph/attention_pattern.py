@@ -154,6 +154,9 @@ def _is_whole(found: Attention, groups: Sequence[int]) -> bool:
         return False
     if groups[0] != 1 or groups[1] != groups[2] or (groups[1] > 1 and not found.batch):
         return False
+    # Of several batch axes all but the last become one, which no mask that has some of them broadcasts with.
+    if found.mask is not None and len(found.batch) > 2 and tensor_value(found.mask).rank > 3:
+        return False
     is_in_order = found.batch == tuple(range(len(found.batch))) and found.query == len(found.batch)
     return (found.mask is None and not found.causal) or (is_in_order and found.key == found.query + 1)
 

@@ -245,7 +245,9 @@ class _Orienter:
         is_unary = len(maker.operands) == 1 and len(maker.results) == 1 and self._reads[value] == 1
         source = self.tape.types[maker.operands[0]] if is_unary else None
         is_same = source is not None and source.shape == self.tape.types[value].shape
-        return is_same and value not in self.source.outputs and isinstance(spec_of(maker).lower, Pointwise)
+        lower = spec_of(maker).lower
+        is_elementwise = isinstance(lower, Pointwise) and not lower.asks_where
+        return is_same and value not in self.source.outputs and is_elementwise
 
 
 def _order(

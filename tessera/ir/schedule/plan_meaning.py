@@ -213,7 +213,9 @@ def _key(record: Record, operands: Sequence[Made], outs: Sequence[TensorType]) -
         (name, attribute_text(record.attributes[name])) for name in sorted(record.attributes) if name != IN_PLACE
     )
     about = (record.op, said, str(record.policy), record.device)
-    is_plain = isinstance(spec_of(record).lower, Pointwise) and data_of(record) is None and len(outs) == 1
+    lower = spec_of(record).lower
+    is_elementwise = isinstance(lower, Pointwise) and not lower.asks_where
+    is_plain = is_elementwise and data_of(record) is None and len(outs) == 1
     if is_plain and operands and all(type.shape in ((), outs[0].shape) for _, type in operands):
         # Element by element: the shape in which they are seen does not matter.
         parts = tuple((number, type.rank == 0 < outs[0].rank, type.dtype) for number, type in operands)

@@ -41,7 +41,8 @@ class Pointwise:
     for one element; an `expensive` value is kept rather than rematerialized. An op that `converts` gives its operand's
     values in the result's dtype, and is nothing but that. One that `is_promise` must share the kernel of the
     contraction that is its second operand. `rounds_to(attributes)` names the format that an op rounds its operand to,
-    to nearest and nothing else, which the copies of some machines can do.
+    to nearest and nothing else, which the copies of some machines can do. One that `asks_where` an element is, by
+    `builder.coordinate`, means something else in another shape or order of dims.
     """
 
     block: Callable[[Any, Sequence[Any], Attributes, TensorType], Any]
@@ -50,6 +51,7 @@ class Pointwise:
     converts: bool = False
     is_promise: bool = False
     rounds_to: Callable[[Attributes], str] | None = None
+    asks_where: bool = False
 
 
 @frozen

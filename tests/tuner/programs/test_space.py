@@ -136,3 +136,31 @@ def test_a_numeric_candidate_is_refused_before_it_is_compiled() -> None:
 def test_space_takes_jitted_functions_alone() -> None:
     with pytest.raises(TuningError, match="takes a jitted function, got function"):
         autotune.space(layer)
+
+
+def test_under_fast_math_segments_and_fusions_that_change_bits_are_numeric() -> None:
+    def scaled(x: Any, w: Any) -> Any:
+        return (x @ w) * 2.0 + 1.0
+
+    jitted: Any = ts.jit(scaled, fast_math=True)
+    given = arrays((64, 4096), (4096, 64))
+    found = autotune.space(jitted, *given)
+    segments = [knob for knob in found.knobs if knob.name == "contraction.segment"]
+    assert segments
+    assert all(found.class_of(knob) == NUMERIC for knob in segments)
+    safe = np.asarray(jitted(*given)).tobytes()
+    for knob in found.knobs:
+        for value in found.neutral(knob)[1:3]:
+            other: Any = ts.jit(jitted.function, fast_math=True, overrides={knob.key: value})
+            assert np.asarray(other(*given)).tobytes() == safe, (knob.key, value)
+
+
+def test_blocks_of_branches_by_rows_are_neutral() -> None:
+    def rows(x: ts.Tensor["M", 768, ts.bf16], w: ts.Tensor[768, 3072, ts.bf16]) -> Any:
+        return x @ w
+
+    found = gpu_space(rows, *arrays((8, 768), (768, 3072), dtype=ml_dtypes.bfloat16))
+    keys = [knob.key for knob in found.knobs if knob.name == "contraction.block"]
+    assert len(keys) > 1
+    for key in keys:
+        assert found.classify(Plan.of({key: (64, 192, 64)})) == (BIT_NEUTRAL, "")

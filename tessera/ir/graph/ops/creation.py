@@ -138,7 +138,7 @@ def _triangle(name: str, summary: str, scalar: str, function: Any) -> OpSpec:
         ),
         dtypes=ANY,
         cost=pointwise_cost(1),
-        lower=Pointwise(block),
+        lower=Pointwise(block, asks_where=True),
         interval=WITH_ZERO,
     )
 
@@ -280,7 +280,8 @@ IOTA = _maker(
     samples=(*_each(NUMBERS, (7,), axis=0), *_each(("i64", "f32"), (3, 5), axis=1), *_each(("i32",), (0, 3), axis=0)),
     dtypes=NUMBERS,
     lower=Pointwise(
-        lambda builder, tiles, attributes, out: builder.cast(builder.coordinate(attributes["axis"]), out.dtype.compute)
+        lambda builder, tiles, attributes, out: builder.cast(builder.coordinate(attributes["axis"]), out.dtype.compute),
+        asks_where=True,
     ),
     interval=IntervalRule(_iota_interval),
 )
@@ -313,7 +314,7 @@ EYE = _maker(
     reference=_eye_reference,
     samples=(*_each(ANY, (5, 5)), *_each(("f32",), (3, 7), offset=2), *_each(("f32",), (7, 3), offset=-1)),
     dtypes=ANY,
-    lower=Pointwise(_eye_block, 2),
+    lower=Pointwise(_eye_block, 2, asks_where=True),
     interval=always_within(0.0, 1.0, is_exact=True),
 )
 
@@ -336,7 +337,7 @@ LINSPACE = _maker(
         _sample("half open", start=0.0, stop=1.0, num=67, dtype=dt.f32, endpoint=False),
     ),
     dtypes=FLOATS,
-    lower=Pointwise(_linspace_block, 3),
+    lower=Pointwise(_linspace_block, 3, asks_where=True),
     interval=ANYTHING,
 )
 
@@ -355,7 +356,7 @@ CONSTANT = _maker(
     ),
     dtypes=ANY,
     simplify=_simplify_constant,
-    lower=Pointwise(_constant_block, 2),
+    lower=Pointwise(_constant_block, 2, asks_where=True),
     interval=IntervalRule(_constant_interval, is_exact=True),
 )
 

@@ -448,7 +448,7 @@ SPECS: tuple[OpSpec, ...] = (
         samples=(Sample("counters", _counters),),
         dtypes=("u64",),
         cost=visits(90),
-        lower=Pointwise(_philox_block, flops=90, expensive=True),
+        lower=Pointwise(_philox_block, flops=90, expensive=True, asks_where=True),
         policy=KEEP,
         interval=ANYTHING,
     ),
