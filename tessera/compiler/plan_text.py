@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from xdsl.dialects import builtin
+from xdsl.ir import Operation
 
 from tessera.compiler.compile import Lowering, lower, schedule_tape
 from tessera.compiler.options import Options
@@ -25,7 +26,7 @@ from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.ops.plan import stages_of
 from tessera.ir.schedule.passes.read_plan import NAME
 from tessera.ir.schedule.plan import fusions_in, programs_in, tape_in, tiles_of
-from tessera.ir.schedule.typed_ops import FuseOp
+from tessera.ir.schedule.typed_ops import FuseOp, IfOp
 from tessera.types.frozen import frozen
 
 _BODIES, _ORDER = "schedule-choose-tiles", "schedule-emit-tiles"
@@ -95,7 +96,9 @@ class PlannedGroup:
     choices: tuple[tuple[str, object, str], ...] = ()
     stages: int = 0
     digest: str = ""
-    """What tells its body from others."""
+    """What tells its body, and the rows that its tiles are for, from others."""
+    where: tuple[str, ...] = ()
+    """For which sizes it runs: all of these hold."""
 
     def __str__(self) -> str:
         chosen = ", ".join(f"{knob} {_value_text(value)} ({source})" for knob, value, source in self.choices)
@@ -123,32 +126,57 @@ def _groups_in(module: builtin.ModuleOp, functions: dict[str, SpecOp]) -> Iterat
         if function is not None:
             block = function.regions[0].block
             ops = tuple(op.spec.short_name for op in block.ops if isinstance(op, SpecOp) and op.operands)[:-1]
-            digest = hashlib.sha256(tape_text(tape_in(function)).encode()).hexdigest()[:16]
+            about = f"{fuse.rows} {tape_text(tape_in(function))}"
+            digest = hashlib.sha256(about.encode()).hexdigest()[:16]
         choices = tuple((op.knob, op.chosen, op.source) for op in tiles_of(fuse) if op.chosen is not None)
-        yield PlannedGroup(fuse.body, fuse.kind, ops, choices, stages_of(fuse.pipeline), digest)
+        yield PlannedGroup(fuse.body, fuse.kind, ops, choices, stages_of(fuse.pipeline), digest, _sizes_of(fuse))
+
+
+def _sizes_of(fuse: FuseOp) -> tuple[str, ...]:
+    """The sizes that a group is for, by the branches that it is in, the outermost first."""
+    found: list[str] = []
+    op: Operation = fuse
+    while (around := op.parent_op()) is not None:
+        if isinstance(around, IfOp) and around.size is not None:
+            found.insert(0, f"{around.size} {'>' if op.parent_region() is around.regions[0] else '<='} 0")
+        op = around
+    return tuple(found)
 
 
 def compare(text: str, other: str) -> tuple[str, ...]:
     """What a plan has otherwise than another one of the same program, a line each; empty where they are the same."""
     ours, theirs = summarize(text), summarize(other)
-    known = {group.digest: group for group in theirs}
+    known: dict[str, list[PlannedGroup]] = {}
+    for group in theirs:
+        known.setdefault(group.digest, []).append(group)
     lines = [f"another group: {group}" for group in ours if group.digest not in known]
     kept = {group.digest for group in ours}
     lines += [f"without the group {group.kernel}" for group in theirs if group.digest not in kept]
     for group in ours:
-        before = known.get(group.digest)
-        if before is None:
-            continue
-        if before.stages != group.stages:
-            lines.append(f"{group.kernel}: {group.stages or 'chosen'} stages in place of {before.stages or 'chosen'}")
-        old = {knob: value for knob, value, _ in before.choices}
-        for knob, value, _ in group.choices:
-            if knob not in old or old[knob] != value:
-                was = _value_text(old[knob]) if knob in old else "what the compiler chooses"
-                lines.append(f"{group.kernel}: {knob} is {_value_text(value)} in place of {was}")
+        if group.digest in known:
+            same = known[group.digest]
+            # Groups of one body are met in order; where there are more of them here, the last stands for the others.
+            lines += _differences(group, same.pop(0) if len(same) > 1 else same[0])
     if [group.digest for group in ours if group.digest in known] != [g.digest for g in theirs if g.digest in kept]:
         lines.append(f"another order: {', '.join(group.kernel for group in ours)}")
     return tuple(dict.fromkeys(lines))
+
+
+def _differences(group: PlannedGroup, before: PlannedGroup) -> Iterator[str]:
+    """What a group has otherwise than one of the same body."""
+    if before.where != group.where:
+        yield f"{group.kernel}: runs {_where_text(group.where)} in place of {_where_text(before.where)}"
+    if before.stages != group.stages:
+        yield f"{group.kernel}: {group.stages or 'chosen'} stages in place of {before.stages or 'chosen'}"
+    old = {knob: value for knob, value, _ in before.choices}
+    for knob, value, _ in group.choices:
+        if knob not in old or old[knob] != value:
+            was = _value_text(old[knob]) if knob in old else "what the compiler chooses"
+            yield f"{group.kernel}: {knob} is {_value_text(value)} in place of {was}"
+
+
+def _where_text(where: tuple[str, ...]) -> str:
+    return f"where {' and '.join(where)}" if where else "for all sizes"
 
 
 # Whether two plans are one program of the machine.

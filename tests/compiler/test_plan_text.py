@@ -580,3 +580,101 @@ def test_a_triangle_of_another_shape_is_another_value() -> None:
     )
     with pytest.raises(ScheduleError, match="computes something"):
         triangle.with_plan(text.replace(line, edited))(np.ones((8, 32), np.float32))
+# Branches by sizes that choose between kernels of one value.
+
+
+@ts.jit
+def rows(x: ts.Tensor["B", 256, ts.f32], w: ts.Tensor[256, 256, ts.f32]) -> Any:
+    return x @ w
+
+
+@ts.jit
+def narrow_rows(x: ts.Tensor["B", 256, ts.bf16], w: ts.Tensor[256, 256, ts.bf16]) -> Any:
+    return ops.gelu(x @ w)
+
+
+@ts.jit
+def any_depth(x: ts.Tensor[64, "K", ts.f32], w: ts.Tensor["K", 256, ts.f32]) -> Any:
+    """Of as many segments as K asks for: where it is one or two, a branch has other ops."""
+    return x @ w
+
+
+@ts.jit
+def any_length(
+    q: ts.Tensor[1, 4, "S", 64, ts.f32], k: ts.Tensor[1, 4, "S", 64, ts.f32], v: ts.Tensor[1, 4, "S", 64, ts.f32]
+) -> Any:
+    return ops.softmax(q @ k.swapaxes(-1, -2) * 0.125) @ v
+
+
+def _rows_plan() -> str:
+    text = export_plan(rows.trace().tape, _CUDA)
+    assert text.count("tsched.if {size = B - ") == 3
+    return text
+
+
+def _refuse_rows(text: str, match: str, part: str) -> None:
+    with pytest.raises(ScheduleError, match=match) as caught:
+        apply_plan(rows.trace().tape, _CUDA, text)
+    assert caught.value.span is not None
+    assert caught.value.fix
+    assert part in text.splitlines()[caught.value.span.line - 1]
+
+
+@pytest.mark.parametrize("function", [rows, narrow_rows, any_depth, any_length], ids=lambda one: one.__name__)
+def test_branches_by_sizes_compile_to_the_same_code(function: Any) -> None:
+    tape = function.trace().tape
+    text = export_plan(tape, _CUDA)
+    assert "tsched.if {size = " in text
+    again = apply_plan(tape, _CUDA, text)
+    assert code_digest(again) == code_digest(lower(tape, _CUDA))
+    assert compare(export_plan(tape, replace(_CUDA, plan=text)), text) == ()
+    assert re.findall(r"rows = \d+", export_plan(tape, replace(_CUDA, plan=text))) == re.findall(r"rows = \d+", text)
+
+
+def test_one_group_may_stand_for_all_branches() -> None:
+    text = _rows_plan()
+    head = _line(text, "tsched.module")
+    fuse = next(line for line in text.splitlines() if "= tsched.fuse" in line and "rows" not in line).partition("= ")[2]
+    name = fuse.partition("@")[2].partition("(")[0]
+    body = re.search(rf"  tgraph\.func @{name}\(.*?\n  }}\n", text, re.DOTALL)
+    assert body is not None
+    alone = f"{head}\n    %0 = {fuse}\n    tsched.return %0\n  }}\n{body.group()}"
+    tape = rows.trace().tape
+    (kernel,) = apply_plan(tape, _CUDA, alone).kernels
+    assert kernel.symbol == name
+    changed = compare(alone, text)
+    assert f"without the group {name}_rows64" in changed
+    assert f"{name}: runs for all sizes in place of where B - 1024 > 0" in changed
+
+
+def test_the_limit_of_a_branch_and_its_block_may_be_edited() -> None:
+    text = _rows_plan()
+    tape = rows.trace().tape
+    moved = text.replace("size = B - 64", "size = B - 32")
+    assert code_digest(apply_plan(tape, _CUDA, moved)) != code_digest(lower(tape, _CUDA))
+    assert any("B - 32 <= 0 in place of where B - 1024 <= 0" in line for line in compare(moved, text))
+    (block,) = set(re.findall(r"chosen = \[8, 16, 64\]", text))
+    edited = text.replace(block, "chosen = [16, 16, 64]")
+    (line,) = compare(edited, text)
+    assert "_rows64: contraction.block is 16 x 16 x 64 in place of 8 x 16 x 64" in line
+    assert code_digest(apply_plan(tape, _CUDA, edited)) != code_digest(lower(tape, _CUDA))
+
+
+def test_a_branch_that_computes_something_else_is_refused_at_its_line() -> None:
+    text = _rows_plan()
+    body = re.search(r"  tgraph\.func @\w+_rows64\(.*?\n  }\n", text, re.DOTALL)
+    assert body is not None
+    tensor = "!tgraph.tensor<[s0, 256], f32>"
+    other = body.group().replace(
+        "    tgraph.return %0", f"    %1 = tgraph.neg %0 : ({tensor}) -> {tensor}\n    tgraph.return %1"
+    )
+    _refuse_rows(text.replace(body.group(), other), "`tgraph.neg` computes something here", "tgraph.neg")
+    last = _line(text, "tsched.yield %6")
+    other = text.replace(last, last.replace("%6", "%x"))
+    _refuse_rows(other, "branches of this .* different values", "tsched.if {size = B - 64}")
+
+
+def test_branches_are_by_sizes_of_arguments_and_rows_are_counted() -> None:
+    text = _rows_plan()
+    _refuse_rows(text.replace("size = B - 64", "size = Q - 64"), "decides by Q", "size = Q - 64")
+    _refuse_rows(text.replace("rows = 64", "rows = -7"), "`rows` are 1 or more", "rows = -7")

@@ -4,7 +4,8 @@ Each value of a plan gets a number that stands for what it is computed from, all
 its attributes and the numbers of its operands. Groups do not matter to it, nor how often something is computed, nor
 names. Two plans compute the same where their results have the same numbers and effects happen in the same order. A
 number stands for elements in the order of memory, so a view that moves none has that of its operand, and an elementwise
-op on operands of its own shape has one number whatever that shape is: a group may see its operands as rows.
+op on operands of its own shape has one number whatever that shape is: a group may see its operands as rows. Branches by
+a size that give the same numbers mean those numbers: which of two kernels computes a value does not matter either.
 """
 
 from __future__ import annotations
@@ -78,6 +79,12 @@ def check_interface(program: typed_ops.ModuleOp, compiled: typed_ops.ModuleOp) -
 def _refuse_other(program: typed_ops.ModuleOp, found: _Numbering, wanted: _Numbering, known: int) -> None:
     """Say where a plan differs: at the first op that computes what the program does not, or else at its end."""
     for number, op, span_op in found.made:
+        if number >= known and isinstance(span_op, typed_ops.IfOp) and span_op.size is not None:
+            refuse(
+                span_op,
+                f"the branches of this `{op}` compute different values, or others than the program's",
+                "let both give the same value: which of them runs is only a matter of speed",
+            )
         if number >= known:
             refuse(
                 span_op,
@@ -156,13 +163,12 @@ class _Numbering:
         """Number an op of the host program, with its bodies."""
         values = [(name, op.values()[name]) for name in sorted(op.values()) if name not in _SILENT]
         said = tuple((name, attribute_text(_substitute(value, self.sizes))) for name, value in values)
-        bodies: list[Any] = []
-        for region in op.regions:
-            for at, argument in enumerate(region.block.args):
-                self.values[argument] = self.number(("carried", depth, len(bodies), at)), self._type(argument)
-            before = len(self.effects)
-            bodies.append((self._block(region.block, depth + 1), tuple(self.effects[before:])))
-            del self.effects[before:]
+        bodies = self._bodies(op, depth)
+        if isinstance(op, typed_ops.IfOp) and op.size is not None and bodies[0] == bodies[1]:
+            made, effects = bodies[0]
+            self.effects += effects
+            self.values.update(zip(op.results, made, strict=True))
+            return
         operands = tuple(self.values[value] for value in op.operands)
         key = (op.name, said, operands, tuple(bodies))
         # A wait may pass other effects: ranks are matched where collectives start.
@@ -171,6 +177,19 @@ class _Numbering:
         self.made.append((number, op.name, op))
         for at, result in enumerate(op.results):
             self.values[result] = self.number(("of", number, at)), self._type(result)
+
+    def _bodies(self, op: SpecOp, depth: int) -> list[tuple[tuple[Made, ...], tuple[Number, ...]]]:
+        """What each body of an op gives, and its effects, which are not yet those of the program."""
+        bodies: list[tuple[tuple[Made, ...], tuple[Number, ...]]] = []
+        # What a branch gives does not depend on how many are around it: it carries nothing.
+        inner = depth if isinstance(op, typed_ops.IfOp) else depth + 1
+        for region in op.regions:
+            for at, argument in enumerate(region.block.args):
+                self.values[argument] = self.number(("carried", depth, len(bodies), at)), self._type(argument)
+            before = len(self.effects)
+            bodies.append((self._block(region.block, inner), tuple(self.effects[before:])))
+            del self.effects[before:]
+        return bodies
 
     def _fuse(self, fuse: typed_ops.FuseOp) -> None:
         function = body_of(fuse, self.functions)

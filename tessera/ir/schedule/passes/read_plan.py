@@ -147,8 +147,21 @@ def _check_ops(program: typed_ops.ModuleOp) -> None:
                 f"`{op.name}` says how ranks of a mesh share a program, and this one is compiled for one rank",
                 "leave it out; a mesh and its layouts are said in the program",
             )
+        if isinstance(op, typed_ops.IfOp) and op.size is not None:
+            _check_size(op, op.size, program)
+        if isinstance(op, typed_ops.FuseOp) and (op.rows == 0 or op.rows < -1):
+            refuse(op, f"`rows` are 1 or more that tiles are chosen for, got {op.rows}", "leave it out")
         if isinstance(op, typed_ops.FuseOp) and op.kernels:
             refuse(op, "`kernels` of a group are made from its body, and a plan does not name them", "leave it out")
+
+
+def _check_size(op: SpecOp, size: Dim, program: typed_ops.ModuleOp) -> None:
+    """Refuse a branch by a size that no argument has."""
+    known = {name for argument in program.body.block.args for name in tensor_of(argument).symbols}
+    unknown = sorted(size.symbols - known)
+    if unknown:
+        near = f"the sizes of arguments are {', '.join(sorted(known))}" if known else "no argument has such a size"
+        refuse(op, f"`{op.name}` decides by {unknown[0]}, which is no size of an argument", near)
 
 
 class _Groups:
@@ -286,7 +299,7 @@ class _Groups:
             if op.knob in candidates:
                 check_candidate(op, candidates[op.knob])
         chosen = {knob: choice.value for knob, choice in choices_for(fuse).items()}
-        about = (chosen, str(fuse.pipeline), fuse.kind, tuple(fuse.axes), tuple(fuse.in_place))
+        about = (chosen, str(fuse.pipeline), fuse.kind, tuple(fuse.axes), tuple(fuse.in_place), fuse.rows)
         first, said = self.said.setdefault(fuse.body, (fuse, about))
         if said != about:
             span = first.span
