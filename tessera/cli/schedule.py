@@ -81,14 +81,23 @@ def apply(
         tape, options = _find(target, (shape or (), size or (), value or ()), architecture, execute)
         lowering = apply_plan(tape, options, text)
         typer.echo(f"{plan}: {_count_text(len(lowering.kernels), 'kernel')}, code {code_digest(lowering)[:16]}")
-        for group in summarize(text):
+        # What was compiled, and not the text: what the text leaves out is chosen, and what it says is the plan's.
+        done = export_plan(tape, replace(options, plan=text))
+        for group in summarize(done):
             typer.echo(f"  {group}")
         is_same = code_digest(lowering) == code_digest(lower(tape, options))
-        changed = compare(text, export_plan(tape, options))
-        typer.echo("the same code as by the compiler's own plan" if is_same else "other code than by the own plan")
-        for line in changed:
-            typer.echo(f"  {line}")
+        for line in _verdict(is_same, compare(done, export_plan(tape, options))):
+            typer.echo(line)
         _keep(tape, replace(options, plan=text), architecture)
+
+
+def _verdict(is_same: bool, changed: Sequence[str]) -> list[str]:
+    """What code by a plan is beside that by the compiler's own, and what the two plans differ in."""
+    if not changed:
+        other = "other code than by the own plan, of the same groups and choices"
+        return ["the same code as by the compiler's own plan" if is_same else other]
+    says = "other choices than in the own plan, without an effect" if is_same else "other code than by the own plan"
+    return [says, *(f"  {line}" for line in changed)]
 
 
 def _keep(tape: Tape, options: Options, architecture: str) -> None:

@@ -20,7 +20,7 @@ from tessera.compiler.options import Options
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.literal import text_of
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.tape import Tape, tape_text
+from tessera.ir.base.tape import PLANNED, Tape, tape_text
 from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.ops.plan import stages_of
@@ -58,6 +58,7 @@ def export_plan(tape: Tape, options: Options) -> str:
     for fuse in fusions_in(ordered):
         fuse.kernels = ()
         _drop_replaced(fuse)
+    program.attributes.pop(PLANNED, None)  # each choice says so itself
     program.detach()
     block = bodies.body.block
     if block.first_op is None:

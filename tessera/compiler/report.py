@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tessera.ir.base.compilation import NUMERIC, StaticChooser, knob_class
+from tessera.ir.base.compilation import NUMERIC, Choice, StaticChooser, knob_class
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
-from tessera.ir.base.tape import RECOGNIZED
+from tessera.ir.base.tape import PLANNED, RECOGNIZED
 from tessera.ir.base.types import ShapedAttr, ValueAttr
 from tessera.ir.graph.passes.chunk_contractions import CHUNKED
 from tessera.ir.graph.passes.rematerialize import KEPT, REMATERIALIZED
+from tessera.ir.schedule.plan import PLAN
 from tessera.ir.schedule.typed_ops import (
     AliasOp,
     AllocOp,
@@ -108,10 +109,26 @@ def _stages(op: Operation) -> str:
     return f", in {max(found)} buffers, blocks ahead of their use{more}"
 
 
-def _numeric_choices(chooser: StaticChooser) -> dict[str, list[str]]:
+def _find_choices(program: ModuleOp, chooser: StaticChooser, kernels: Container[str]) -> Mapping[str, Choice]:
+    """What was chosen: by the chooser, and by a plan where the program has one."""
+    planned = program.attributes.get(PLANNED)
+    if not isinstance(planned, ValueAttr):
+        return chooser.asked
+    # The compiler's own groups were formed too, to compare the plan with: what was chosen for them is in no code.
+    blocks = "contraction.block@"
+    left = {
+        key: choice
+        for key, choice in chooser.asked.items()
+        if not key.startswith("fusion.") and (not key.startswith(blocks) or key.removeprefix(blocks) in kernels)
+    }
+    said: Sequence[str] = planned.data
+    return {**left, **{key: Choice(value, PLAN) for key, value in zip(said[::2], said[1::2], strict=True)}}
+
+
+def _numeric_choices(asked: Mapping[str, Choice]) -> dict[str, list[str]]:
     """Choices that somebody made and that give other bits, with the reason why they do."""
-    asked = [(key, choice) for key, choice in chooser.asked.items() if knob_class(key) == "numeric"]
-    made = [(key, choice) for key, choice in asked if choice.source != "default"]
+    numeric = [(key, choice) for key, choice in asked.items() if knob_class(key) == "numeric"]
+    made = [(key, choice) for key, choice in numeric if choice.source != "default"]
     lines = [f"{key} is {choice.value} ({choice.source}): {NUMERIC[key.partition('@')[0]]}" for key, choice in made]
     return {"changes bits": lines} if lines else {}
 
@@ -129,6 +146,7 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
     for call in calls:
         sizes.setdefault(call.kernel, {})[tuple(call.sizes)] = None
     movements = movements_of(program, code.targets)
+    asked = _find_choices(program, chooser, {kernel.symbol for kernel in kernels})
     return {
         **_list_recognized(program),
         "groups": [_group_line(call) for call in calls if call.part == 0],
@@ -137,8 +155,8 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
         **_list_saved(program),
         **code.facts(),
         **({"movements": movements} if movements else {}),
-        "choices": _choices(chooser),
-        **_numeric_choices(chooser),
+        "choices": _choices(asked),
+        **_numeric_choices(asked),
         "numerics": _numerics(kernels, code.approximations()),
         **_policies(kernels),
         "flops": str(program.flops),
@@ -283,11 +301,11 @@ def _policies(kernels: Sequence[KernelOp]) -> dict[str, list[str]]:
     return {"policies": listed} if listed else {}
 
 
-def _choices(chooser: StaticChooser) -> list[str]:
+def _choices(asked: Mapping[str, Choice]) -> list[str]:
     """Every choice and who made it; fusions that nobody asked to be otherwise are counted, as there are many."""
     lines: list[str] = []
     plain = 0
-    for key, choice in sorted(chooser.asked.items()):
+    for key, choice in sorted(asked.items()):
         if key.startswith("fusion.") and choice.source == "default":
             plain += 1
         else:

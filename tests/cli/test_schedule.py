@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.cli.main import app
+from tessera.cli.schedule import _verdict  # pyright: ignore[reportPrivateUsage]
 
 RUNNER = CliRunner()
 MODULE = """
@@ -21,6 +22,9 @@ def model(x: ts.Tensor[64, 128, ts.f32], w: ts.Tensor[128, 256, ts.f32]):
 
 def plain(x):
     return ts.ops.softmax(x)
+
+def rows(x: ts.Tensor["B", 256, ts.f32], w: ts.Tensor[256, 256, ts.f32]):
+    return x @ w
 """
 
 
@@ -42,6 +46,18 @@ def test_an_exported_plan_is_applied_to_the_same_code(folder: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "the same code as by the compiler's own plan" in done.output
     assert "contraction.block" in done.output
+    assert "(static model)" not in done.output
+
+
+def test_branches_by_sizes_are_applied_to_the_same_code_without_differences(folder: Path) -> None:
+    plan = str(folder / "plan.mlir")
+    gpu = ["planned:rows", "--architecture", "sm_90a"]
+    done = RUNNER.invoke(app, ["schedule", "export", *gpu, "--out", plan])
+    assert "4 groups" in done.output, done.output
+    done = RUNNER.invoke(app, ["schedule", "apply", plan, *gpu])
+    assert done.exit_code == 0, done.output
+    assert done.output.endswith("the same code as by the compiler's own plan\n")
+    assert "in place of" not in done.output
 
 
 def test_without_a_file_the_plan_is_printed_and_shapes_can_be_given(folder: Path) -> None:
@@ -58,6 +74,28 @@ def test_what_an_edited_plan_changes_is_said(folder: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "other code" in done.output
     assert "row.columns is 64 in place of 128" in done.output
+    assert "row.columns 64 (plan)" in done.output
+
+
+def test_a_choice_that_is_left_out_has_the_compiler_for_its_source(folder: Path) -> None:
+    plan = folder / "plan.mlir"
+    RUNNER.invoke(app, ["schedule", "export", "planned:model", "--out", str(plan)])
+    kept = [line for line in plan.read_text().splitlines() if "row.columns" not in line]
+    plan.write_text("\n".join(kept))
+    done = RUNNER.invoke(app, ["schedule", "apply", str(plan), "planned:model"])
+    assert "row.columns 128 (default)" in done.output
+    assert "(plan)" in done.output
+    assert "the same code as by the compiler's own plan" in done.output
+
+
+def test_the_same_code_is_not_said_beside_a_difference() -> None:
+    for is_same in (False, True):
+        first, second = _verdict(is_same, ["a group: map.tile is 32 in place of 64"])
+        assert "same" not in first
+        assert "in place of" in second
+    assert _verdict(True, []) == ["the same code as by the compiler's own plan"]
+    (other,) = _verdict(False, [])
+    assert other.startswith("other code")
 
 
 def test_a_wrong_plan_is_refused_at_its_line_and_nothing_else_of_it_is_said(folder: Path) -> None:

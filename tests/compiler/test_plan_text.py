@@ -180,6 +180,17 @@ def test_a_function_gives_its_plan_and_takes_it_with_the_same_bits() -> None:
     assert "sha256:" in str(layer.with_plan(text).explain())
 
 
+def test_explain_lists_the_choices_of_a_plan() -> None:
+    edited = layer.with_plan(layer.schedule().replace("chosen = 128", "chosen = 32"))
+    arguments = tuple(map(ts.array, _inputs()))
+    edited(*arguments)
+    choices = edited.explain(*arguments).report["choices"]
+    assert all(line.endswith("(plan)") for line in choices)
+    assert any(line.startswith("contraction.block@matmul_add_gelu") for line in choices)
+    assert any(line.startswith("row.columns@") and "= 32 " in line for line in choices)
+    assert "tessera.planned" not in edited.schedule()
+
+
 # Edits that take effect.
 
 

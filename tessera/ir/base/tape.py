@@ -26,6 +26,10 @@ RECOGNIZED = "tessera.recognized"
 """The attribute that lists what was recognized in a function, and what became of it."""
 
 
+PLANNED = "tessera.planned"
+"""The attribute that lists what a plan chose for a program: a knob with its group, then its value, and so on."""
+
+
 @frozen
 class Record:
     """One op: operands and results are value numbers of the tape; `policy` is its own, unlike its function's.

@@ -15,7 +15,7 @@ from tessera.diagnostics.error import Span, find_nearest
 from tessera.ir.base.compilation import KNOBS
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass, user_error
-from tessera.ir.base.tape import RECOGNIZED, Tape
+from tessera.ir.base.tape import PLANNED, RECOGNIZED, Tape
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import symbol_table, verify
@@ -100,6 +100,7 @@ class ReadPlan(Pass):
         program.attributes.update(own.attributes)
         if groups.notes:
             program.attributes[RECOGNIZED] = attribute_of("strs", tuple(groups.notes))
+        program.attributes[PLANNED] = attribute_of("strs", tuple(groups.list_choices()))
         for old in list(module.ops):
             old.detach()
         for new in list(plan.ops):
@@ -199,6 +200,13 @@ class _Groups:
         for name, function in self.functions.items():
             if name not in used and function.name == "tgraph.func":
                 refuse(function, f"no group of the plan has the body `@{name}`", "remove it, or let a group name it")
+
+    def list_choices(self) -> list[str]:
+        """What the plan chose: each knob with its group, followed by the value."""
+        found: dict[str, str] = {}
+        for fuse in fusions_in(self.plan):
+            found.update({f"{op.knob}@{fuse.body}": str(op.chosen) for op in tiles_of(fuse)})
+        return [text for pair in found.items() for text in pair]
 
     def _check_in_place(self, fuse: typed_ops.FuseOp, function: SpecOp, tape: Tape) -> None:
         """Refuse a group that writes over an operand which its kernel still reads, or whose op does so unsaid."""
