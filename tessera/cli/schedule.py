@@ -77,6 +77,7 @@ def apply(
         from tessera.compiler.compile import lower
         from tessera.compiler.plan_text import apply_plan, code_digest, compare, export_plan, summarize
 
+        _check_order(plan, target)
         text = Path(plan).read_text(encoding="utf-8", errors="replace")
         tape, options = _find(target, (shape or (), size or (), value or ()), architecture, execute)
         lowering = apply_plan(tape, options, text)
@@ -89,6 +90,17 @@ def apply(
         for line in _verdict(is_same, compare(done, export_plan(tape, options))):
             typer.echo(line)
         _keep(tape, replace(options, plan=text), architecture)
+
+
+def _check_order(plan: str, target: str) -> None:
+    """Raises TargetError where the file of the plan and the function have changed places."""
+    from tessera.cli.arguments import TargetError
+
+    if ":" in plan and not Path(plan).is_file() and (Path(target).is_file() or ":" not in target):
+        raise TargetError(
+            f"`{plan}` is no file, and `{target}` no function: the plan comes first, as in "
+            f"`tessera schedule apply {target} {plan}`"
+        )
 
 
 def _verdict(is_same: bool, changed: Sequence[str]) -> list[str]:

@@ -116,6 +116,22 @@ def test_what_is_not_there_is_said(folder: Path, arguments: list[str]) -> None:
     assert "tessera schedule" in done.stderr
 
 
+def test_a_plan_and_a_function_in_the_wrong_order_are_said(folder: Path) -> None:
+    plan = folder / "plan.mlir"
+    RUNNER.invoke(app, ["schedule", "export", "planned:model", "--out", str(plan)])
+    done = RUNNER.invoke(app, ["schedule", "apply", "planned:model", str(plan)])
+    assert done.exit_code == 2
+    assert f"the plan comes first, as in `tessera schedule apply {plan} planned:model`" in done.stderr
+
+
+@pytest.mark.parametrize(("text", "said"), [("hello\n", "begins with `hello`"), ("", "the text of a plan, got ''")])
+def test_a_file_that_is_no_plan_is_said_to_be_none(folder: Path, text: str, said: str) -> None:
+    (folder / "hello.txt").write_text(text)
+    done = RUNNER.invoke(app, ["schedule", "apply", str(folder / "hello.txt"), "planned:model"])
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
 def test_help_loads_no_compiler() -> None:
     code = "import sys, tessera.cli.main; print([m for m in sys.modules if m.startswith('tessera.compiler')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

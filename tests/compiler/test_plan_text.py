@@ -272,9 +272,9 @@ def test_the_names_of_bodies_and_values_are_free() -> None:
 # Edits that are refused, with the line and what to do.
 
 
-def _refuse(text: str, match: str, part: str, options: Options | None = None) -> ScheduleError:
+def _refuse(text: str, match: str, part: str, function: Any = layer, options: Options | None = None) -> ScheduleError:
     with pytest.raises(ScheduleError, match=match) as caught:
-        apply_plan(layer.trace().tape, options or Options(), text)
+        apply_plan(function.trace().tape, options or Options(), text)
     error = caught.value
     assert error.code == "T0401"
     assert error.span is not None
@@ -469,6 +469,41 @@ def test_a_text_that_is_no_plan_is_refused() -> None:
         layer.with_plan("  ")
 
 
+@pytest.mark.parametrize("text", ["hello", "\n  hello\nworld\n", "hello ("])
+def test_a_text_without_a_program_is_said_to_be_no_plan(text: str) -> None:
+    with pytest.raises(IRSyntaxError, match="this is no plan: it begins with `hello") as caught:
+        apply_plan(layer.trace().tape, Options(), text)
+    assert caught.value.span is not None
+    assert text.splitlines()[caught.value.span.line - 1].strip()
+    assert "tessera schedule export" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize(("known", "written"), [("tgraph.gelu", "tgraph.gellu"), ("tsched.fuse", "tsched.fuze")])
+def test_an_op_that_there_is_not_is_shown_with_the_nearest(known: str, written: str) -> None:
+    text = layer.schedule().replace(f"= {known}", f"= {written}", 1)
+    with pytest.raises(IRSyntaxError, match=f"{written} is not registered") as caught:
+        apply_plan(layer.trace().tape, Options(), text)
+    span = caught.value.span
+    assert span is not None
+    assert text.splitlines()[span.line - 1][span.column - 1 :].startswith(written)
+    assert caught.value.fix is not None
+    assert caught.value.fix.message == f"did you mean `{known}`?"
+    assert caught.value.fix.apply(text) == layer.schedule()
+
+
+def test_what_only_reports_is_found_again() -> None:
+    text = layer.schedule()
+    edited = re.sub(r"(flops|bytes|time) = \d+", r"\1 = 7", text)
+    edited = re.sub(r'source = "[\w ]+"', 'source = "somebody"', edited)
+    edited = edited.replace("32, 16] chosen = 128", "32, 16, 24] chosen = 128")
+    assert edited.count("= 7") > 3
+    tape = layer.trace().tape
+    assert code_digest(apply_plan(tape, Options(), edited)) == code_digest(lower(tape, Options()))
+    again = export_plan(tape, Options(plan=edited))
+    assert "somebody" not in again
+    assert re.findall(r"(?:flops|bytes|time) = \d+", again) == re.findall(r"(?:flops|bytes|time) = \d+", text)
+
+
 # Meaning is kept, whoever wrote the plan.
 
 
@@ -624,11 +659,7 @@ def _rows_plan() -> str:
 
 
 def _refuse_rows(text: str, match: str, part: str) -> None:
-    with pytest.raises(ScheduleError, match=match) as caught:
-        apply_plan(rows.trace().tape, _CUDA, text)
-    assert caught.value.span is not None
-    assert caught.value.fix
-    assert part in text.splitlines()[caught.value.span.line - 1]
+    _refuse(text, match, part, rows, _CUDA)
 
 
 @pytest.mark.parametrize("function", [rows, narrow_rows, any_depth, any_length], ids=lambda one: one.__name__)
@@ -650,8 +681,7 @@ def test_one_group_may_stand_for_all_branches() -> None:
     body = re.search(rf"  tgraph\.func @{name}\(.*?\n  }}\n", text, re.DOTALL)
     assert body is not None
     alone = f"{head}\n    %0 = {fuse}\n    tsched.return %0\n  }}\n{body.group()}"
-    tape = rows.trace().tape
-    (kernel,) = apply_plan(tape, _CUDA, alone).kernels
+    (kernel,) = apply_plan(rows.trace().tape, _CUDA, alone).kernels
     assert kernel.symbol == name
     changed = compare(alone, text)
     assert f"without the group {name}_rows64" in changed

@@ -18,8 +18,8 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError
 
 from tessera.diagnostics.codes import IRSyntaxError, VersionError
-from tessera.diagnostics.error import Span
-from tessera.ir.base.dialect_of import DialectContext, is_isolated, properties_of
+from tessera.diagnostics.error import Fix, Span, find_nearest
+from tessera.ir.base.dialect_of import DialectContext, installed_dialects, is_isolated, properties_of
 from tessera.ir.base.op import CURRENT, FORMS, SpecOp, value_text
 from tessera.ir.base.types import MarkAttr, ValueAttr, location_of, type_text_of
 from tessera.types.dim import Dim
@@ -360,7 +360,8 @@ def parse_module(text: str, name: str = "<text>") -> ModuleOp:
         parser = _parser_class()(source, version)
         module: ModuleOp = parser.parse_module()
     except ParseError as error:
-        raise IRSyntaxError(_syntax_message(error, text), span=_error_span(error, source)) from error
+        span = _error_span(error, source)
+        raise IRSyntaxError(_syntax_message(error, text), span=span, fix=_suggest_op(error, span)) from error
     _bind_arguments(parser.free, module)
     stamp(module)
     return module
@@ -375,8 +376,36 @@ def _syntax_message(error: ParseError, text: str) -> str:
     return "expected an op, a block (`^name:`) or the `}` that ends the region"
 
 
+_UNKNOWN_OP = re.compile(r"Operation (\S+) is not registered")
+
+
+def _suggest_op(error: ParseError, span: Span) -> Fix | str | None:
+    """What to write in place of an op that no dialect has: the nearest name, in its own dialect if that is one."""
+    found = _UNKNOWN_OP.match(error.msg)
+    if found is None:
+        return None
+    dialect, _, name = found[1].rpartition(".")
+    dialects = installed_dialects()
+    if dialect and dialect not in dialects:
+        listed = f"dialects are {', '.join(sorted(dialects))}"
+        near = [f"{one}.{name}" for one in find_nearest(dialect, dialects)]
+    else:
+        wanted = [dialects[dialect]] if dialect else dialects.values()
+        listed = "restore the op as it was written"
+        near = find_nearest(found[1], [spec.name for registry in wanted for spec in registry], cutoff=0.7)
+    return Fix(span, near[0], f"did you mean `{near[0]}`?") if near else listed
+
+
 def _error_span(error: ParseError, source: _Source) -> Span:
-    """Where a text is wrong; that a value is defined nowhere is noticed at the end, and is shown where it is used."""
+    """Where a text is wrong.
+
+    That a value is defined nowhere is noticed at the end, and is shown where it is used; that an op is unknown is
+    noticed behind its name, and is shown there.
+    """
+    op = _UNKNOWN_OP.match(error.msg)
+    start = source.text.rfind(op[1], 0, error.span.start) if op is not None else -1
+    if op is not None and start >= 0:
+        return source.span_at(start, start + len(op[1]))
     unknown = re.match(r"values used but not defined: \[(%[\w.$-]+)", error.msg)
     used = re.search(rf"{re.escape(unknown.group(1))}(?![\w.$-])", source.text) if unknown else None
     return source.span_at(*used.span()) if used else source.span_at(error.span.start, error.span.end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import OpResult
@@ -49,6 +49,9 @@ Patterns: TypeAlias = Mapping[str, Callable[[SpecOp], list[str]]]
 
 NAME = "<plan>"
 """What the text of a plan is called in errors that name its lines."""
+_PROGRAM = "tsched.module"
+_SHOWN = 60
+"""Characters of a line that an error repeats."""
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -80,8 +83,7 @@ class ReadPlan(Pass):
             beside.detach()
         plan = beside if not self.plan and beside is not None else parse_plan(self.plan)
         if len(list(programs_in(plan))) != 1:
-            advice = "give what `fn.schedule(...)` gave, or the text of a file that `tessera schedule export` wrote"
-            refuse(plan, f"a plan has one `tsched.module`, got {len(list(programs_in(plan)))}", advice)
+            refuse(plan, f"a plan has one `tsched.module`, got {len(list(programs_in(plan)))}", _GIVE_PLAN)
         try:
             verify(plan)
         except OpError as error:
@@ -108,14 +110,21 @@ class ReadPlan(Pass):
             module.body.block.add_op(new)
 
 
+_GIVE_PLAN = "give what `fn.schedule(...)` gave, or the text of a file that `tessera schedule export` wrote"
 _ORDER = "move it behind the group that computes what it reads: launches are in the order of the text"
 
 
 def parse_plan(text: str) -> ModuleOp:
-    """The module of a plan's text; raises ScheduleError (T0401) where a group reads what a later one computes."""
+    """The module of a plan's text.
+
+    Raises ScheduleError (T0401) where a group reads what a later one computes, and IRSyntaxError (T0304) for a text
+    that is none.
+    """
     try:
         return parse_module(text, NAME)
     except IRSyntaxError as error:
+        if _PROGRAM not in text:
+            _refuse_text(text, error)
         late = re.match(r"Result (%[\w.$-]+) is defined with type .* but used with type !tsched\.value", error.message)
         if late is None or error.span is None:
             raise
@@ -131,6 +140,20 @@ def parse_plan(text: str) -> ModuleOp:
         ) from error
 
 
+def _refuse_text(text: str, error: IRSyntaxError) -> NoReturn:
+    """Raise IRSyntaxError (T0304) at the first line of a text that has no program at all."""
+    lines = text.splitlines()
+    at = next((at for at, line in enumerate(lines, 1) if line.strip()), 1)
+    first = lines[at - 1].strip() if lines else ""
+    column = lines[at - 1].index(first) + 1 if lines else 1
+    short = first if len(first) <= _SHOWN else f"{first[:_SHOWN]}..."
+    raise IRSyntaxError(
+        f"this is no plan: it begins with `{short}`, and has no `{_PROGRAM}`",
+        span=Span(NAME, at, column, at, column + max(len(first), 1)),
+        fix=_GIVE_PLAN,
+    ) from error
+
+
 def _advice(error: OpError) -> str:
     if "used before" in error.message:
         return _ORDER
@@ -140,7 +163,7 @@ def _advice(error: OpError) -> str:
 
 
 def _check_ops(program: typed_ops.ModuleOp) -> None:
-    """Refuse what a plan of one machine cannot carry out: nothing of a text is ignored."""
+    """Refuse what a plan of one machine cannot carry out: nothing that says what to do is ignored."""
     for op in program.walk():
         if op.name in _OF_RANKS or (isinstance(op, typed_ops.LayoutOp) and op.mesh_axes):
             refuse(
