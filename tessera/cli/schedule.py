@@ -93,7 +93,7 @@ def apply(
 
 
 def _check_order(plan: str, target: str) -> None:
-    """Raises TargetError where the file of the plan and the function have changed places."""
+    """Raises TargetError where the function comes before the file of the plan."""
     from tessera.cli.arguments import TargetError
 
     if ":" in plan and not Path(plan).is_file() and (Path(target).is_file() or ":" not in target):
