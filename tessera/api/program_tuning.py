@@ -28,7 +28,7 @@ from tessera.tuner.acceptance import Criteria, Decision, judge
 from tessera.tuner.database import Database, default_database
 from tessera.tuner.learned import Correction, examples_of
 from tessera.tuner.protocol import DeviceEviction, InProcess, Protocol
-from tessera.tuner.records import Entry, Plan, Trial, median_ratio
+from tessera.tuner.records import Entry, Plan, Signature, Trial, median_ratio
 from tessera.tuner.runner import Isolated
 from tessera.tuner.search import MODES, SHARE, Outcome, Progress, Space, search
 from tessera.types.frozen import frozen
@@ -97,6 +97,8 @@ class TuningResult:
     """Timed runs that it took."""
     stopped: str = ""
     """`budget` or `interrupted`, where it did not come to its end."""
+    withheld: str = ""
+    """Why the plan that these sizes chose is not in force, where it is not: one code serves all sizes."""
 
     @property
     def accepted(self) -> bool:
@@ -136,6 +138,7 @@ class TuningResult:
             found = self.decision
             lines.append(f"  {found.gain:+.1%}, between {found.low:+.1%} and {found.high:+.1%}")
             lines += [f"  kept the safe plan: {found.reason}"] if found.reason else []
+        lines += [f"  {self.withheld}"] if self.withheld else []
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -154,6 +157,8 @@ class ProgramTuning:
     criteria: Criteria
     tell: Tell | None
     database: Database
+    again: bool = False
+    """Whether what the database has is measured anew."""
     start: float = field(default_factory=time.monotonic)
     stopped: str = ""
     pool: Isolated | None = None
@@ -198,7 +203,7 @@ class ProgramTuning:
     def _tune_group(self, group: GroupPart, seconds: float) -> GroupResult:
         sizes = {name: _evaluate(dim, self.sizes) for name, dim in group.sizes}
         signature = group_signature(group.name, group.tape, sizes, self.options)
-        known = self.database.lookup(signature)
+        known = None if self.again else self.database.lookup(signature)
         if known is not None and self._fits(group, known):
             return GroupResult(group.name, known.plan, "database")
         if seconds <= 0 or self.stopped == "interrupted":
@@ -370,9 +375,11 @@ def tune_call(
     budget: float = 60.0,
     threshold: float = 0.07,
     progress: Tell | None = None,
-    retunes: bool = False,
+    again: bool = False,
 ) -> TuningResult:
     """Tune the program of a call, or find what was tuned before; the plan is stored either way.
+
+    What is found is for the sizes of the call, those of symbolic dims by their buckets. `again` measures anew.
 
     Raises TuningError (T0803) for a program that must not run twice, and for settings that say nothing.
     """
@@ -380,17 +387,17 @@ def tune_call(
     here, made, tensors = function.prepare(*args, **kwargs)
     options = compiled_options(here, made)
     tape, before, start = made.traced.tape, measurements(), time.monotonic()
-    signature = program_signature(tape, options)
-    database = default_database()
-    known = None if retunes else database.lookup(signature)
-    if known is not None:
-        plan = stored_plans().plan_for(signature)
-        return TuningResult(here.name, plan, "database", None, (), None, time.monotonic() - start, 0)
-    check_effects(here.name, made)
     executable: Any = getattr(made.loaded, "executable")  # noqa: B009 - the protocol of programs does not have it
     sizes = check_dims(executable, [tuple(tensor.shape) for tensor in tensors])
+    signature = program_signature(tape, options, sizes)
+    database, in_force = default_database(), stored_plans().plan_for(program_signature(tape, options))
+    known = None if again else database.lookup(signature)
+    if known is not None:
+        seconds, withheld = time.monotonic() - start, _why_withheld(known.plan, in_force, database, signature)
+        return TuningResult(here.name, in_force, "database", None, (), None, seconds, 0, withheld=withheld)
+    check_effects(here.name, made)
     space, criteria = space_of(tape, options), Criteria(threshold=threshold)
-    tuning = ProgramTuning(space, tensors, sizes, mode, budget, criteria, progress, database, start)
+    tuning = ProgramTuning(space, tensors, sizes, mode, budget, criteria, progress, database, again, start)
     try:
         with compile_pool({"program": tape, **{part.name: part.tape for part in space.groups}}, options) as tuning.pool:
             groups = tuning.tune_groups()
@@ -402,7 +409,23 @@ def tune_call(
     if plan.choices or not stopped or stopped == "budget":
         database.store(signature, plan, outcome.trials if outcome is not None else ())
     seconds, runs = time.monotonic() - start, measurements() - before
-    return TuningResult(here.name, plan, "measured", decision, tuple(groups), outcome, seconds, runs, stopped)
+    now = stored_plans().plan_for(program_signature(tape, options))
+    if now.choices or now != in_force:
+        function.forget_code()
+    withheld = _why_withheld(plan, now, database, signature)
+    return TuningResult(here.name, now, "measured", decision, tuple(groups), outcome, seconds, runs, stopped, withheld)
+
+
+def _why_withheld(plan: Plan, in_force: Plan, database: Database, signature: Signature) -> str:
+    """Why the plan that the sizes of a call chose is not that of the program's code; nothing where it is."""
+    others = [entry for entry in database.verdicts(signature) if entry.plan != plan]
+    if plan == in_force or not others:
+        return ""
+    other = others[0]
+    return (
+        f"these sizes chose {plan}, and {other.signature.shape_sig} chose {other.plan}: "
+        "one code serves all sizes, so the safe plan is in force"
+    )
 
 
 def compiled_options(here: Jit, made: Specialization) -> Options:
@@ -452,11 +475,7 @@ def space(function: Any, /, *args: Any, **kwargs: Any) -> ProgramSpace:
 
 def tune(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, **settings: Any) -> TuningResult:
     """As `function.autotune(*args, **kwargs)`, for functions whose own parameters have names of its settings."""
-    jitted = _check_jitted("tune", function)
-    result = tune_call(jitted, args, kwargs or {}, **settings)
-    if result.accepted and result.measurements:
-        jitted.forget_code()
-    return result
+    return tune_call(_check_jitted("tune", function), args, kwargs or {}, **settings)
 
 
 def _check_jitted(what: str, function: Any) -> Jit:

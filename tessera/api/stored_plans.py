@@ -49,15 +49,29 @@ def forget_plans() -> None:
     _plans_of.cache_clear()
 
 
-def program_signature(tape: Tape, options: Options) -> Signature:
-    """Whose plan that of a whole program is; symbolic dims stand by name, as one code serves all their values."""
-    shapes = [tape.types[value].shape for value in tape.inputs]
-    texts = [[str(dim) for dim in shape] for shape in shapes]
+def program_signature(tape: Tape, options: Options, sizes: Mapping[str, int] | None = None) -> Signature:
+    """Whose plan that of a whole program is: with `sizes`, of a call with them, its symbolic dims by their buckets.
+
+    Without them it is that of the program's code, which serves every size: its plan is the one that the verdicts of
+    all buckets agree on (`Database.lookup_shared`). Of a program without symbolic dims both are the same.
+    """
+    texts = _bucket_texts(tape, sizes) if sizes is not None else _every_text(tape)
     return signature_of(f"program_{tape_hash(tape)[:16]}", texts, tape, options)
+
+
+def _every_text(tape: Tape) -> list[list[str]]:
+    from tessera.tuner.shapes import EVERY_SIZE  # noqa: PLC0415 - see `_plans_of`
+
+    shapes = [tape.types[value].shape for value in tape.inputs]
+    return [[EVERY_SIZE if dim.symbols else str(dim) for dim in shape] for shape in shapes]
 
 
 def group_signature(name: str, tape: Tape, sizes: Mapping[str, int], options: Options) -> Signature:
     """Whose plan that of a fusion group is: its body by its content, symbolic sizes by their buckets."""
+    return signature_of(name, _bucket_texts(tape, sizes), tape, options)
+
+
+def _bucket_texts(tape: Tape, sizes: Mapping[str, int]) -> list[list[str]]:
     from tessera.tuner.shapes import shape_signature  # noqa: PLC0415 - see `_plans_of`
 
     texts: list[list[str]] = []
@@ -66,7 +80,7 @@ def group_signature(name: str, tape: Tape, sizes: Mapping[str, int], options: Op
         values = [dim.evaluate({name: sizes[name] for name in dim.symbols}) for dim in dims]
         symbolic = [axis for axis, dim in enumerate(dims) if dim.symbols]
         texts.append([shape_signature(values, symbolic)])
-    return signature_of(name, texts, tape, options)
+    return texts
 
 
 def signature_of(name: str, shapes: Sequence[Sequence[str]], tape: Tape, options: Options) -> Signature:

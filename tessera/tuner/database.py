@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -40,7 +41,7 @@ from tessera.tuner.entry_format import (
 )
 from tessera.tuner.profiles import find_profile, shipped_entries
 from tessera.tuner.records import SOURCES, Entry, Plan, Signature, Trial
-from tessera.tuner.shapes import kind_of, nearest
+from tessera.tuner.shapes import is_bucketed, kind_of, nearest
 from tessera.types.settings import cache_location
 
 VERSION = 1
@@ -105,6 +106,25 @@ class Database:
         if found is None and self._profiles:
             return find_profile(signature)
         return found
+
+    def verdicts(self, signature: Signature) -> list[Entry]:
+        """The entries of every bucket of sizes that a symbolic program was tuned for, sorted by their shapes."""
+        parts = [name for name in _PARTS.split(", ") if name != "shape_sig"]
+        condition = " AND ".join(f"{name} = ?" for name in parts)
+        values = [getattr(signature, name) for name in parts]
+
+        def read(connection: sqlite3.Connection) -> list[Entry]:
+            rows = connection.execute(f"SELECT {_PARTS} FROM signatures WHERE {condition} ORDER BY shape_sig", values)
+            found = [self._find(connection, name) for name in self._signatures(rows.fetchall())]
+            return [entry for entry in found if entry is not None and is_bucketed(entry.signature.shape_sig)]
+
+        return self._run(read)
+
+    def lookup_shared(self, signature: Signature) -> Entry | None:
+        """The plan that all verdicts of a symbolic program agree on; None where they differ, or there are none."""
+        found = self.verdicts(signature)
+        plans = {entry.plan for entry in found}
+        return replace(found[0], signature=signature) if len(plans) == 1 else None
 
     def trials(self, signature: Signature) -> list[Trial]:
         """All trials kept for a signature, oldest first, also those of plans that were not chosen."""

@@ -16,6 +16,7 @@ from tessera.diagnostics.codes import TuningFileError
 from tessera.diagnostics.error import InternalError, TesseraError, find_nearest
 from tessera.tuner.database import Database
 from tessera.tuner.records import Plan, Signature
+from tessera.tuner.shapes import serves_every_size
 
 T = TypeVar("T")
 Candidates = Mapping[str, Collection[Any]]
@@ -75,11 +76,13 @@ class SafePlans:
     def plan_for(self, signature: Signature, candidates: Candidates | None = None) -> Plan:
         """The stored plan of a signature where it can be used, else the safe plan, which has no choices.
 
+        The code of a symbolic program serves every size: it has a plan where all verdicts of its buckets agree on it.
         With `candidates` the plan is checked before anything is compiled. A database that cannot be read is logged once
         as well.
         """
         try:
-            entry = self.database.lookup(signature)
+            shared = serves_every_size(signature.shape_sig)
+            entry = (self.database.lookup_shared if shared else self.database.lookup)(signature)
         except TuningFileError as error:
             self._log_once(("database", self.database.path), f"no stored plan is used: {error.message}")
             return Plan()

@@ -19,6 +19,8 @@ _NUMBER = re.compile(r"\d+")
 _LONGEST_NUMBER = 19
 """Digits of a size: more are no size of anything, and `int` of many takes long."""
 _MARK = "~"
+EVERY_SIZE = "~*"
+"""In the place of a bucket: the code of a symbolic program, which serves them all."""
 
 
 def bucket(size: int) -> int:
@@ -43,6 +45,20 @@ def shape_signature(sizes: Sequence[int], symbolic: Collection[int] = ()) -> str
         f"{_MARK}{bucket(size)}" if index in symbolic else str(size) for index, size in enumerate(sizes)
     ]  # fmt: skip
     return "x".join(parts)
+
+
+def serves_every_size(shape_sig: str) -> bool:
+    """Whether a `shape_sig` is of code for all sizes of its symbolic dims, and not of one bucket.
+
+    >>> serves_every_size("~*x512;512x8"), serves_every_size("~64x512;512x8")
+    (True, False)
+    """
+    return EVERY_SIZE in shape_sig
+
+
+def is_bucketed(shape_sig: str) -> bool:
+    """Whether a `shape_sig` has a symbolic dim, by its bucket."""
+    return _MARK in shape_sig and not serves_every_size(shape_sig)
 
 
 def shapes_signature(shapes: Sequence[Sequence[int | str]]) -> str:

@@ -268,6 +268,55 @@ def test_symbolic_dims_are_tuned_at_the_sizes_of_the_call(monkeypatch: pytest.Mo
     assert bits(jitted(small, other)) == bits(ts.jit(model, fusion=False)(small, other))
 
 
+def rows(x: ts.Tensor["N", 96, ts.f32], a: ts.Tensor[96, 128, ts.f32]) -> Any:
+    return ts.ops.gelu(x @ a)
+
+
+def test_a_verdict_of_a_symbolic_program_is_for_its_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch, likes(FASTER))
+    jitted, given = ts.jit(rows), {size: arrays((size, 96), (96, 128)) for size in (60, 64, 2048)}
+    first = jitted.autotune(*given[64])
+    assert first.accepted
+    assert [jitted.autotune(*given[size]).source for size in (64, 60)] == ["database"] * 2
+    far = jitted.autotune(*given[2048])
+    assert far.source == "measured"
+    assert (far.plan, far.withheld) == (first.plan, "")
+    stored = [
+        entry.signature.shape_sig for entry in default_database().entries() if "program" in entry.signature.op_kind
+    ]
+    assert stored == ["~2048x96;96x128", "~64x96;96x128"]
+
+
+def test_the_code_of_a_symbolic_program_has_the_plan_that_all_buckets_agree_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    jitted, small, large = ts.jit(rows), arrays((64, 96), (96, 128)), arrays((2048, 96), (96, 128))
+    set_clock(monkeypatch, likes(FASTER))
+    chosen = jitted.autotune(*small).plan
+    assert any("(autotune)" in line for line in jitted.explain(*large).report["choices"])
+    set_clock(monkeypatch, likes())
+    other = jitted.autotune(*large, threshold=0.05)
+    assert (other.accepted, other.withheld) == (False, "")
+    jitted(*small)
+    assert not any("(autotune)" in line for line in jitted.explain(*small).report["choices"])
+    found = jitted.autotune(*small)
+    assert (found.source, found.accepted) == ("database", False)
+    assert found.withheld.startswith(f"these sizes chose {chosen}, and ~2048x96;96x128 chose the safe plan: one code")
+    assert found.withheld in str(found)
+
+
+def test_again_measures_what_was_tuned_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch, likes(FASTER))
+    jitted, given = ts.jit(layers(ts.ops.tanh)), arrays(*GIVEN)
+    assert jitted.autotune(*given).accepted
+    set_clock(monkeypatch, likes())
+    again = autotune.tune(jitted, given, again=True)
+    assert (again.source, again.accepted) == ("measured", False)
+    assert {group.source for group in again.groups} == {"measured"}
+    jitted(*given)
+    assert not any("(autotune)" in line for line in jitted.explain(*given).report["choices"])
+    assert jitted.autotune(*given).measurements == 0
+    assert jitted.autotune(*given, again=True).measurements > 0
+
+
 def test_donated_arguments_stay_usable(monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch, likes(FASTER))
 
