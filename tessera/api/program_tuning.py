@@ -27,7 +27,7 @@ from tessera.runtime.launch import check_dims
 from tessera.tuner.acceptance import Criteria, Decision, judge
 from tessera.tuner.database import Database, default_database
 from tessera.tuner.learned import Correction, examples_of
-from tessera.tuner.protocol import DeviceEviction, InProcess, Protocol
+from tessera.tuner.protocol import SAME_CODE, DeviceEviction, InProcess, Protocol
 from tessera.tuner.records import Entry, Plan, Signature, Trial, median_ratio
 from tessera.tuner.runner import Isolated
 from tessera.tuner.search import MODES, SHARE, Outcome, Progress, Space, search
@@ -179,7 +179,9 @@ class ProgramTuning:
 
     def measurer(self, name: str, workload: ProgramWorkload) -> InProcess:
         """What measures a workload, as the protocol wants it; plans for a GPU are compiled by other processes."""
-        return PooledMeasurer(workload, self.pool, name) if self.pool is not None else InProcess(workload, Protocol())
+        if self.pool is not None:
+            return PooledMeasurer(workload, self.pool, name)
+        return InProcess(workload, Protocol(), is_distinct=True)
 
     # Groups.
 
@@ -224,7 +226,9 @@ class ProgramTuning:
         plan = best.plan if best is not None and gain >= LEAST_GAIN else Plan()
         if not self.stopped:
             self.database.store(signature, plan, trials)
-        return GroupResult(group.name, plan, "measured", gain, tuple(trials))
+        is_same = bool(trials) and all(trial.reason == f"{SAME_CODE} {Plan()}" for trial in trials)
+        source = "all plans have the same code" if is_same else "measured"
+        return GroupResult(group.name, plan, source, gain, tuple(trials))
 
     def _fits(self, group: GroupPart, entry: Entry) -> bool:
         """Whether every choice of a stored plan is a candidate of the group still."""

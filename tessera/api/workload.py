@@ -6,6 +6,7 @@ All of it happens outside of compilations. What is timed is counted, so that a t
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ LEAST_RUN = 200_000
 them, and a clock is read within 50."""
 MOST_CALLS = 64
 """Calls of one timed run at most."""
+DESCRIPTIONS = ("arithmetic", "report", "spans", "work")
+"""Metadata of an executable that is for people and models: it names choices, and nothing runs by it."""
 
 _runs = 0
 
@@ -56,6 +59,19 @@ class RunnableProgram:
         self.options = options
         self.calls = 1
         """Calls of a timed run."""
+
+    @property
+    def code(self) -> str:
+        """A digest of all that runs: equal for plans whose choices made no difference; empty where nobody knows."""
+        executable = getattr(self._program, "executable", None)
+        if executable is None:
+            return ""
+        digest = hashlib.sha256()
+        for part in (*executable.objects, executable.support):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        facts = {name: fact for name, fact in executable.metadata.items() if name not in DESCRIPTIONS}
+        digest.update(json.dumps(facts, sort_keys=True, default=repr).encode())
+        return digest.hexdigest()
 
     def _arguments(self) -> Sequence[Any]:
         """The tensors of a call; what a program may write over is copied for each."""
@@ -218,7 +234,7 @@ class PooledMeasurer(InProcess):
     """Measures in this process what others have compiled."""
 
     def __init__(self, workload: ProgramWorkload, pool: Isolated, part: str) -> None:
-        super().__init__(workload, Protocol())
+        super().__init__(workload, Protocol(), is_distinct=True)
         self._pool, self._part, self._programs = pool, part, workload
 
     def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> Mapping[Plan, str]:

@@ -26,6 +26,8 @@ LEAST_ROUNDS = 10
 """Runs that a plan must have to be compared with others: the protocol's."""
 CACHE_BYTES = 64 << 20
 """Bytes that are written to evict a CPU's caches, where its last one is not known to be larger."""
+SAME_CODE = "the same code as"
+"""How the reason begins of a plan that was not measured because another, or the safe one, gives its code."""
 
 
 @frozen
@@ -99,11 +101,14 @@ def interleave(
 class InProcess:
     """Measures plans in this process: for functions that no import path names; a crash takes the process with it."""
 
-    def __init__(self, workload: Workload, protocol: Protocol | None = None) -> None:
-        self._workload = workload
+    def __init__(self, workload: Workload, protocol: Protocol | None = None, *, is_distinct: bool = False) -> None:
+        """`is_distinct` leaves plans whose code is that of a plan before them: they would differ by noise alone."""
+        self._workload, self._is_distinct = workload, is_distinct
         self._protocol = protocol or Protocol()
         self._safe: Compiled | None = None
         self._bits = ""
+        self._codes: dict[str, Plan] = {}
+        """The first plan of each code, by its digest."""
 
     def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> Mapping[Plan, str]:
         """Nothing: each plan is compiled when it is measured."""
@@ -120,6 +125,7 @@ class InProcess:
         if self._safe is None:
             self._safe = self._workload.compile(Plan())
             self._bits = self._safe.bits()
+            self._codes[_code_of(self._safe)] = Plan()
         return self._safe
 
     def measure(self, plan: Plan, rounds: int = LEAST_ROUNDS) -> Trial:
@@ -130,6 +136,9 @@ class InProcess:
         except TesseraError as error:
             return Trial(plan, reason=f"not compiled: {first_line(error)}")
         try:
+            same = self._codes.setdefault(_code_of(candidate) or plan.digest, plan)
+            if same != plan and self._is_distinct:
+                return Trial(plan, reason=f"{SAME_CODE} {same}")
             return self._compare(candidate, safe, plan, rounds)
         except TesseraError as error:
             return Trial(plan, reason=f"failed: {first_line(error)}")
@@ -159,6 +168,11 @@ class InProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _code_of(compiled: Compiled) -> str:
+    """A digest of the code, of those that have one: `code` is no part of what every workload must know."""
+    return str(getattr(compiled, "code", ""))
 
 
 def first_line(error: BaseException) -> str:

@@ -372,6 +372,18 @@ def test_an_interpreter_has_nothing_to_tune() -> None:
         ts.jit(layers(ts.ops.tanh), backend="reference").autotune(*arrays(*GIVEN))
 
 
+def test_blocks_that_change_no_code_are_not_measured() -> None:
+    """On a CPU a product goes to a routine that has blocks of its own: other blocks differ by noise alone."""
+
+    def multiply(x: Any, a: Any) -> Any:
+        return ts.ops.gelu(x @ a)
+
+    result = ts.jit(multiply).autotune(*arrays((64, 96), (96, 128)), budget=30.0, mode="exhaustive")
+    (group,) = result.groups
+    assert {trial.reason for trial in group.trials} == {"the same code as the safe plan"}
+    assert (group.measured, group.plan, group.source) == (0, Plan(), "all plans have the same code")
+
+
 def test_a_real_clock_measures_by_the_protocol() -> None:
     """No synthetic times: whichever plan wins on this machine, it ran beside the safe plan and has its bits."""
 

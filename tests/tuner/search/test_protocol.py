@@ -70,6 +70,20 @@ def steady(name: str, _: int) -> float:
     return 80.0 if name == "candidate" else 100.0
 
 
+def test_plans_with_the_code_of_another_are_not_measured() -> None:
+    class Coded(Logged):
+        def compile(self, plan: Plan) -> Any:
+            made = super().compile(plan)
+            made.code = "safe" if plan.overrides.get("tile", 1) < 64 else "large"
+            return made
+
+    workload = Coded(steady)
+    with InProcess(workload, is_distinct=True) as measurer:
+        found = [measurer.measure(Plan.of({"tile": tile}), 3) for tile in (32, 64, 128, 64)]
+    assert [trial.reason for trial in found] == ["the same code as the safe plan", "", "the same code as tile = 64", ""]
+    assert [len(trial.samples) for trial in found] == [0, 3, 0, 3]
+
+
 def test_three_warm_ups_then_ten_rounds_with_a_flush_before_each_run() -> None:
     workload = Logged(steady)
     with InProcess(workload) as measurer:
