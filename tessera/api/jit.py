@@ -519,20 +519,20 @@ class Jit(_Hot):
         budget: float = 60.0,
         threshold: float = 0.07,
         progress: Callable[[Any], None] | None = None,
-        again: bool = False,
+        retune: bool = False,
         **kwargs: Any,
     ) -> Any:
         """Measure other plans for the program of such a call, and adopt the fastest where it pays: a `TuningResult`.
 
         Within `budget` seconds groups are tuned one by one, then the program as a whole, by a `mode` of search. A plan
         is adopted where each bit is that of the safe plan and the program is faster by `threshold`, surely. It is kept:
-        later calls and processes use it and measure nothing, unless `again` is true. `progress` is told of each plan.
+        later calls and processes use it and measure nothing, unless `retune` is true. `progress` is told of each plan.
         """
         from tessera.api.program_tuning import tune_call  # noqa: PLC0415 - loads the compiler
 
         here = self._here()
         with dispatch.suspend_traces():
-            settings = dict[str, Any](mode=mode, budget=budget, threshold=threshold, progress=progress, again=again)
+            settings = dict[str, Any](mode=mode, budget=budget, threshold=threshold, progress=progress, retune=retune)
             return tune_call(here, args, kwargs, **settings)
 
     def forget_code(self) -> None:

@@ -32,6 +32,7 @@ from tessera.tuner.records import Entry, Plan, Signature, Trial, median_ratio
 from tessera.tuner.runner import Isolated
 from tessera.tuner.search import MODES, SHARE, Outcome, Progress, Space, search
 from tessera.types.frozen import frozen
+from tessera.types.rates import format_count
 
 if TYPE_CHECKING:
     from tessera.api.jit import Jit
@@ -111,13 +112,19 @@ class TuningResult:
         return self.outcome.trials if self.outcome is not None else ()
 
     def save(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Write a page and a table for each search, with every candidate, its time or its reason; their paths."""
+        """Write a page and a table for each search, with every candidate, its time or its reason; their paths.
+
+        Where nothing was measured, nothing is written: what is there is of the tuning that measured it.
+        """
+        if self.source != "measured":
+            return []
         from tessera.tuner.report import html, table  # noqa: PLC0415 - few tunings are written down
 
         os.makedirs(folder, exist_ok=True)
         parts = {group.name: _outcome_of(group) for group in self.groups if group.trials}
         parts |= {"program": self.outcome} if self.outcome is not None else {}
-        written = {"report.txt": "\n\n".join([str(self), *(f"{name}\n{table(one)}" for name, one in parts.items())])}
+        tables = [f"{name}\n{table(one, limit=None, width=None)}" for name, one in parts.items()]
+        written = {"report.txt": "\n\n".join([str(self), *tables])}
         for name, one in parts.items():
             accepted = self.accepted if name == "program" else None
             written[f"{name}.html"] = html(one, accepted=accepted, title=f"{self.name}: {name}")
@@ -129,10 +136,10 @@ class TuningResult:
     def __str__(self) -> str:
         how = f"tuned in {self.seconds:.1f} s" if self.source == "measured" else "found in the database"
         ended = f", ended by the {'user' if self.stopped == 'interrupted' else self.stopped}" if self.stopped else ""
-        lines = [f"{self.name}: {how}{ended}, {self.measurements} timed runs"]
+        lines = [f"{self.name}: {how}{ended}, {format_count(self.measurements, 'timed run')}"]
         for group in self.groups:
             gain = f", {group.gain:+.1%} by itself" if group.plan.choices and group.source == "measured" else ""
-            lines.append(f"  {group.name}: {group.plan} ({group.source}, {group.measured} plans{gain})")
+            lines.append(f"  {group.name}: {group.plan} ({group.source}, {format_count(group.measured, 'plan')}{gain})")
         lines.append(f"  plan: {self.plan}")
         if self.decision is not None:
             found = self.decision
@@ -157,7 +164,7 @@ class ProgramTuning:
     criteria: Criteria
     tell: Tell | None
     database: Database
-    again: bool = False
+    retune: bool = False
     """Whether what the database has is measured anew."""
     start: float = field(default_factory=time.monotonic)
     stopped: str = ""
@@ -205,7 +212,7 @@ class ProgramTuning:
     def _tune_group(self, group: GroupPart, seconds: float) -> GroupResult:
         sizes = {name: _evaluate(dim, self.sizes) for name, dim in group.sizes}
         signature = group_signature(group.name, group.tape, sizes, self.options)
-        known = None if self.again else self.database.lookup(signature)
+        known = None if self.retune else self.database.lookup(signature)
         if known is not None and self._fits(group, known):
             return GroupResult(group.name, known.plan, "database")
         if seconds <= 0 or self.stopped == "interrupted":
@@ -379,11 +386,11 @@ def tune_call(
     budget: float = 60.0,
     threshold: float = 0.07,
     progress: Tell | None = None,
-    again: bool = False,
+    retune: bool = False,
 ) -> TuningResult:
     """Tune the program of a call, or find what was tuned before; the plan is stored either way.
 
-    What is found is for the sizes of the call, those of symbolic dims by their buckets. `again` measures anew.
+    What is found is for the sizes of the call, those of symbolic dims by their buckets. `retune` measures anew.
 
     Raises TuningError (T0803) for a program that must not run twice, and for settings that say nothing.
     """
@@ -395,13 +402,13 @@ def tune_call(
     sizes = check_dims(executable, [tuple(tensor.shape) for tensor in tensors])
     signature = program_signature(tape, options, sizes)
     database, in_force = default_database(), stored_plans().plan_for(program_signature(tape, options))
-    known = None if again else database.lookup(signature)
+    known = None if retune else database.lookup(signature)
     if known is not None:
         seconds, withheld = time.monotonic() - start, _why_withheld(known.plan, in_force, database, signature)
         return TuningResult(here.name, in_force, "database", None, (), None, seconds, 0, withheld=withheld)
     check_effects(here.name, made)
     space, criteria = space_of(tape, options), Criteria(threshold=threshold)
-    tuning = ProgramTuning(space, tensors, sizes, mode, budget, criteria, progress, database, again, start)
+    tuning = ProgramTuning(space, tensors, sizes, mode, budget, criteria, progress, database, retune, start)
     try:
         with compile_pool({"program": tape, **{part.name: part.tape for part in space.groups}}, options) as tuning.pool:
             groups = tuning.tune_groups()
@@ -456,14 +463,23 @@ def check_effects(name: str, made: Specialization) -> None:
             )
 
 
-def check_settings(mode: str, budget: float, threshold: float) -> None:
-    """Raises TuningError (T0803) for settings that are none."""
+def check_settings(
+    mode: str, budget: float, threshold: float, spell: Callable[[str, Any], str] = "{}={!r}".format
+) -> None:
+    """Raises TuningError (T0803) for settings that are none; `spell` writes one as its user would."""
     if mode not in MODES:
-        raise TuningError(f"`mode` is one of {', '.join(MODES)}, got {mode!r}", fix='write `mode="hybrid"`')
-    for word, value, least in (("budget", budget, 0.0), ("threshold", threshold, -1.0)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > least:  # pyright: ignore[reportUnnecessaryIsInstance]
-            what = "seconds, more than 0" if word == "budget" else "a fraction, such as 0.07"
-            raise TuningError(f"`{word}` is a number of {what}, got {value!r}", fix=f"write `{word}={least + 1.07:g}`")
+        text = f"`mode` is one of {', '.join(MODES)}, got {mode!r}"
+        raise TuningError(text, fix=f"write `{spell('mode', 'hybrid')}`")
+    if not _is_number(budget) or not budget > 0:
+        text = f"`budget` is a number of seconds, more than 0, got {budget!r}"
+        raise TuningError(text, fix=f"write `{spell('budget', 60)}`")
+    if not _is_number(threshold) or not 0 <= threshold < 100:
+        text = f"`threshold` is a fraction, such as 0.07 for 7 %, at least 0, got {threshold!r}"
+        raise TuningError(text, fix=f"write `{spell('threshold', 0.07)}`")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def space(function: Any, /, *args: Any, **kwargs: Any) -> ProgramSpace:
@@ -484,7 +500,11 @@ def tune(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
 
 def _check_jitted(what: str, function: Any) -> Jit:
     if not hasattr(function, "prepare"):
+        is_kernel = hasattr(function, "with_schedule")
         raise TuningError(
-            f"`autotune.{what}` takes a jitted function, got {type(function).__name__}", fix="write `ts.jit(function)`"
+            f"`autotune.{what}` takes a jitted function, got {type(function).__name__}",
+            fix="write `@kernel.autotune(space=...)`, which measures schedules of a kernel when it is called"
+            if is_kernel
+            else "write `ts.jit(function)`",
         )
     return function

@@ -61,6 +61,7 @@ def _read_options(
 
 
 _TARGET = "What to look at, as `module:function` or `file.py:function`: a jitted function, a kernel or a plain one."
+_TUNED = "What to tune, as `module:function` or `file.py:function`: a jitted function; kernels have `@kernel.autotune`."
 _EXECUTE = "Execute the whole module; else only what the function needs of it, and no top-level work, is."
 _PROGRESS = "Whether to say on standard error what is being done."
 _SHAPE = "Shape of a parameter without an annotation: `x=64x128`, `x=64x128:bf16`, `params\\[w]=64x128`, `p.bias=128`."
@@ -167,7 +168,7 @@ def profile(
 
 @app.command(cls=Command)
 def tune(
-    target: Annotated[str, typer.Argument(help=_TARGET, metavar="[MODULE:FUNCTION]", show_default=False)] = "",
+    target: Annotated[str, typer.Argument(help=_TUNED, metavar="[MODULE:FUNCTION]", show_default=False)] = "",
     shape: Shapes = None,
     size: Sizes = None,
     value: Values = None,
@@ -175,6 +176,7 @@ def tune(
     mode: Annotated[str, typer.Option(help="exhaustive, random, hyperband, evolutionary or hybrid.")] = "hybrid",
     threshold: Annotated[float, typer.Option(help="By how much a plan has to be faster: 0.07 is 7 %.")] = 0.07,
     output: Annotated[str, typer.Option(help="The folder that reports are written to.", metavar="FOLDER")] = "tuning",
+    retune: Annotated[bool, typer.Option("--again", help="Measure what was tuned before, too.")] = False,
     export: Annotated[str, typer.Option(help="Write all plans that are kept to a file.", metavar="FILE")] = "",
     imported: Annotated[str, typer.Option("--import", help="Keep the plans of a file.", metavar="FILE")] = "",
     execute: Execute = False,
@@ -183,14 +185,14 @@ def tune(
     """Measure other plans for a function, and keep the one that pays: the same bits, in less time.
 
     Ctrl-C keeps the best so far. Later calls, in any process, use what is kept and measure nothing.
-    Example: `tessera tune examples.softmax:rows --size N=1024 --budget 60`
+    Example: `tessera tune examples.softmax:by_hand --size N=1024 --budget 60`
     """
     from tessera.cli.arguments import Given, Look
     from tessera.cli.tune import Settings, exchange, show_tuning
 
     if export or imported or not target:
         raise typer.Exit(exchange(target, export, imported))
-    given, settings = Given(shape or (), size or (), value or ()), Settings(mode, budget, threshold, output)
+    given, settings = Given(shape or (), size or (), value or ()), Settings(mode, budget, threshold, output, retune)
     raise typer.Exit(show_tuning(target, given, settings, Look(execute, progress)))
 
 
@@ -259,12 +261,15 @@ def cache_show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.
     import time
 
     from tessera.runtime.cache import default_store
+    from tessera.types.rates import format_count
 
     store = default_store()
     usage = store.usage()
     days = None if usage.oldest is None else max(0.0, time.time() - usage.oldest) / 86400
+    plans = _count_plans()
     if as_json:
         found = {"folder": store.folder, "entries": usage.entries, "bytes": usage.bytes, "limit": store.limit}
+        found["plans"] = plans
         typer.echo(json.dumps({**found, "oldest_days": None if days is None else round(days, 2)}))
         return
     typer.echo(f"folder   {store.folder}")
@@ -272,15 +277,32 @@ def cache_show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.
     typer.echo(f"size     {_size(usage.bytes)} of {_size(store.limit)} (TESSERA_CACHE_BYTES)")
     if days is not None:
         typer.echo(f"oldest   last used {days:.1f} days ago; when it is full, those unused for longest are removed")
+    if plans:
+        typer.echo(f"plans    {format_count(plans, 'tuned plan')}, which `tessera cache clear` leaves")
 
 
 @cache.command("clear")
 def cache_clear() -> None:
-    """Remove every entry; what is wanted again is compiled again."""
+    """Remove every entry; what is wanted again is compiled again. Tuned plans stay."""
     from tessera.runtime.cache import default_store
+    from tessera.types.rates import format_count
 
     removed = default_store().clear()
-    typer.echo(f"removed {removed.entries} entries, {_size(removed.bytes)}")
+    typer.echo(f"removed {format_count(removed.entries, 'entry', 'entries')}, {_size(removed.bytes)}")
+    if plans := _count_plans():
+        stays = f"{format_count(plans, 'tuned plan')} {'stays' if plans == 1 else 'stay'}"
+        typer.echo(f"{stays}: `ts.autotune.cache.clear()` forgets all, `tessera tune --again` measures one anew")
+
+
+def _count_plans() -> int:
+    """Plans of groups and programs that were tuned; nothing is made where there are none."""
+    from tessera.api.stored_plans import has_plans
+
+    if not has_plans():
+        return 0
+    from tessera.tuner.database import default_database
+
+    return len(default_database().entries())
 
 
 def _size(count: int) -> str:

@@ -12,17 +12,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tessera.api.program_tuning import TuningResult, TuningStep
+from tessera.api.program_tuning import TuningResult, TuningStep, check_settings
 from tessera.cli.arguments import Given, Look, TargetError, arguments_for, arrange, call_described
 from tessera.diagnostics.error import TesseraError
 from tessera.tuner.records import Trial, median_ratio
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_time
+from tessera.types.rates import format_count, format_time
 
 _ROWS = 8
 """Plans of the table: the best of each place, and the last ones."""
 _LINE_SECONDS = 5.0
 """Between lines where there is no terminal to draw on."""
+_NOTHING_WRITTEN = "nothing was measured, and no report is written; --again measures anew"
 
 
 @frozen
@@ -33,6 +34,7 @@ class Settings:
     budget: float
     threshold: float
     output: str
+    retune: bool = False
 
 
 class LiveTable:
@@ -64,7 +66,7 @@ class LiveTable:
         """The best plan of each place so far, and the plans that were measured last."""
         last = self._steps[-1] if self._steps else None
         left = f", {last.left:.0f} s left" if last is not None else ""
-        table = Table(title=f"{len(self._steps)} plans{left}", expand=True)
+        table = Table(title=f"{format_count(len(self._steps), 'plan')}{left}", expand=True)
         for name in ("where", "plan", "time", "speed-up", ""):
             table.add_column(name, overflow="ellipsis", no_wrap=True, justify="right" if name == "time" else "left")
         for where, trial in self._best.items():
@@ -84,13 +86,14 @@ def _figures(trial: Trial) -> tuple[str, str]:
 def _line(step: TuningStep) -> str:
     progress = step.progress
     best = f", the best {median_ratio(progress.best):.2f}x" if progress.best is not None else ""
-    return f"{step.where}: {progress.done} of {progress.expected} plans{best}, {step.left:.0f} s left"
+    return f"{step.where}: {progress.done} of {format_count(progress.expected, 'plan')}{best}, {step.left:.0f} s left"
 
 
 def show_tuning(target: str, given: Given, settings: Settings, look: Look | None = None) -> int:
     """Tune a function with arguments made up for it, print what was chosen, and write a folder; the exit status."""
     console, look = Console(), look or Look()
     try:
+        check_settings(settings.mode, settings.budget, settings.threshold, "--{} {}".format)
         function = look.find(target)
         arguments = arguments_for(function, given)
         positional, named = arrange(function, arguments)
@@ -108,7 +111,8 @@ def show_tuning(target: str, given: Given, settings: Settings, look: Look | None
     if arguments.chosen:
         sizes = ", ".join(f"{name} = {size}" for name, size in arguments.chosen.items())
         console.print(Text(f"tuned with {sizes}; for others, --size {next(reversed(arguments.chosen))}=1024"))
-    console.print(Text(f"{paths[0]} has every plan; beside it is a page for each search"), soft_wrap=True)
+    told = f"{paths[0]} has every plan; beside it is a page for each search" if paths else _NOTHING_WRITTEN
+    console.print(Text(told), soft_wrap=True)
     return 0
 
 
@@ -117,7 +121,7 @@ def _tune(function: Any, args: Any, kwargs: Any, settings: Settings, shown: Live
 
     given = {"mode": settings.mode, "budget": settings.budget, "threshold": settings.threshold}
     with shown.draw():
-        return tune(function, args, kwargs, progress=shown.tell, **given)
+        return tune(function, args, kwargs, progress=shown.tell, retune=settings.retune, **given)
 
 
 # `tessera tune --export FILE`, `tessera tune --import FILE`.
@@ -148,7 +152,7 @@ def _export(path: str) -> str:
     from tessera.tuner.database import default_database  # noqa: PLC0415 - sqlite, for those who ask
     from tessera.tuner.exchange import export_database  # noqa: PLC0415
 
-    return f"wrote {export_database(default_database(), path)} plans to {path}"
+    return f"wrote {format_count(export_database(default_database(), path), 'plan')} to {path}"
 
 
 def _import(path: str) -> str:
@@ -157,4 +161,4 @@ def _import(path: str) -> str:
 
     found = import_database(default_database(), path)
     machines = ", ".join(f"{count} for {arch}" for arch, count in sorted(found.by_arch.items()))
-    return f"kept {found.entries} plans of {path}" + (f": {machines}" if machines else "")
+    return f"kept {format_count(found.entries, 'plan')} of {path}" + (f": {machines}" if machines else "")

@@ -114,6 +114,8 @@ def _judge_ratios(plan: Plan, measured: Sequence[float], criteria: Criteria) -> 
     decision = Decision(plan, True, gain, bounds[0] - 1, bounds[1] - 1)
     if gain < criteria.threshold:
         reason = f"it gains {_percent(gain)}, and at least {_percent(criteria.threshold)} are needed"
+        if gain < 0:
+            reason = f"it is slower: {1 / (1 + gain):.2f} times the safe plan's time"
         return replace(decision, accepted=False, reason=reason)
     if decision.low <= 0:
         reason = f"it gains {_span(decision)} at a confidence of {criteria.confidence:.0%}: that may be nothing"

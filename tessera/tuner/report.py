@@ -11,7 +11,7 @@ from tessera.tuner.learned import spearman
 from tessera.tuner.protocol import relative_time
 from tessera.tuner.records import Trial
 from tessera.tuner.search import Outcome
-from tessera.types.rates import format_time
+from tessera.types.rates import format_count, format_time
 
 _WIDTH, _HEIGHT, _MARGIN = 640, 420, 56
 """Of the scatter, in pixels."""
@@ -19,20 +19,25 @@ _BARS = 24
 """Plans that have a bar; all are in the table."""
 
 
-def table(outcome: Outcome, accepted: bool | None = None, limit: int = 20, width: int = 48) -> str:
+def table(outcome: Outcome, accepted: bool | None = None, limit: int | None = 20, width: int | None = 48) -> str:
     """The best plans, then those that failed, each with time, predicted time, gain over the safe plan, and reason.
 
-    `accepted` says whether the best plan is adopted, where that was decided; `limit` bounds the rows.
+    `accepted` says whether the best plan is adopted, where that was decided; `limit` bounds the rows, and `width` the
+    text of a plan: a terminal has a width, and a file has none.
     """
     shown = outcome.trials[:limit]
     rows = [("plan", "time", "predicted", "safe plan", "speed-up", "why not"), *(_row(one) for one in shown)]
-    cut = [(row[0] if len(row[0]) <= width else row[0][: width - 1] + "…", *row[1:]) for row in rows]
+    cut = [(_cut(row[0], width), *row[1:]) for row in rows]
     widths = [max(len(row[column]) for row in cut) for column in range(5)]
     lines = [_aligned_line(row, widths) for row in cut]
     lines.insert(1, "-" * max(len(line) for line in lines))
-    if len(outcome.trials) > limit:
-        lines.append(f"and {len(outcome.trials) - limit} more")
+    if len(outcome.trials) > len(shown):
+        lines.append(f"and {len(outcome.trials) - len(shown)} more")
     return "\n".join([*lines, "", *summary(outcome, accepted)])
+
+
+def _cut(text: str, width: int | None) -> str:
+    return text if width is None or len(text) <= width else text[: width - 1] + "…"
 
 
 def _aligned_line(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -61,8 +66,8 @@ def summary(outcome: Outcome, accepted: bool | None = None) -> list[str]:
     """What it comes to, in a few lines."""
     share = f"{outcome.share:.0%}".replace("%", " %")
     lines = [
-        f"{outcome.mode} search, seed {outcome.seed}: {outcome.measured} of {outcome.size} plans measured ({share}) "
-        f"in {outcome.seconds:.1f} s"
+        f"{outcome.mode} search, seed {outcome.seed}: "
+        f"{outcome.measured} of {format_count(outcome.size, 'plan')} measured ({share}) in {outcome.seconds:.1f} s"
     ]
     if outcome.stopped:
         ended = {"budget": "the budget was over", "interrupted": "it was interrupted"}

@@ -515,7 +515,9 @@ def _note_others(session: _Session, mode: str, stopped: str) -> None:
     """Keep of every plan that was not measured why it was not."""
     reason = "not among those that were drawn"
     if stopped:
-        reason = "not reached: " + (f"the budget of {session.budget} s was over" if stopped == "budget" else stopped)
+        reason = "not reached: " + (
+            f"the budget of {session.budget:.4g} s was over" if stopped == "budget" else stopped
+        )
     elif mode == "hybrid":
         reason = "pruned by the model"
     for plan in session.plans:

@@ -16,6 +16,8 @@ from tessera.cli.doctor import examine_line, examine_runtime, examine_variables
 from tessera.cli.main import app, main
 from tessera.diagnostics.codes import CodegenError, all_codes, explain
 from tessera.runtime.cache import Store, key_of
+from tessera.tuner.database import default_database
+from tessera.tuner.records import Plan, Signature
 from tessera.types.settings import VARIABLES
 
 RUNNER = CliRunner()
@@ -195,7 +197,14 @@ def test_the_cache_is_shown_and_cleared(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TESSERA_CACHE_BYTES", "1M")
     empty = json.loads(RUNNER.invoke(app, ["cache", "show", "--json"]).output)
-    assert empty == {"folder": str(tmp_path), "entries": 0, "bytes": 0, "limit": 1 << 20, "oldest_days": None}
+    assert empty == {
+        "folder": str(tmp_path),
+        "entries": 0,
+        "bytes": 0,
+        "limit": 1 << 20,
+        "plans": 0,
+        "oldest_days": None,
+    }
     for name in ("a", "b"):
         Store(tmp_path).put(key_of(name), bytes(2000))
     found = json.loads(RUNNER.invoke(app, ["cache", "show", "--json"]).output)
@@ -208,13 +217,23 @@ def test_the_cache_is_shown_and_cleared(tmp_path: Path, monkeypatch: pytest.Monk
     assert Store(tmp_path).get(key_of("a")) is None
 
 
+def test_tuned_plans_are_shown_and_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    default_database().store(Signature("matmul", "64x64x64", "f32"), Plan())
+    assert json.loads(RUNNER.invoke(app, ["cache", "show", "--json"]).output)["plans"] == 1
+    assert "plans    1 tuned plan, which `tessera cache clear` leaves" in RUNNER.invoke(app, ["cache", "show"]).output
+    cleared = RUNNER.invoke(app, ["cache", "clear"]).output
+    assert "1 tuned plan stays: `ts.autotune.cache.clear()` forgets all" in cleared
+    assert len(default_database().entries()) == 1
+
+
 def test_a_cache_that_others_may_write_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
     Store(tmp_path).put(key_of("a"), bytes(2000))
     tmp_path.chmod(0o775)
     with pytest.warns(RuntimeWarning, match="mode 775"):
         cleared = RUNNER.invoke(app, ["cache", "clear"])
-    assert (cleared.exit_code, cleared.stdout) == (0, "removed 1 entries, 2.0 KiB\n")
+    assert (cleared.exit_code, cleared.stdout) == (0, "removed 1 entry, 2.0 KiB\n")
     assert not list(tmp_path.rglob("*.entry"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -52,8 +53,15 @@ def test_a_function_is_tuned_and_reports_are_written(
     assert "compiling `forward` as it is" in done.stderr
     assert "contraction.block" in (folder / "report.txt").read_text()
     assert "<html" in (folder / "program.html").read_text()
+    before = (folder / "report.txt").read_text()
     again = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
     assert "found in the database, 0 timed runs" in again.stdout
+    assert "nothing was measured, and no report is written; --again measures anew" in again.stdout
+    assert (folder / "report.txt").read_text() == before
+    assert "…" not in before
+    anew = CliRunner().invoke(app, [*command, "--again"], env={"COLUMNS": "200"})
+    assert "forward: tuned in" in anew.stdout
+    assert ", 0 timed runs" not in anew.stdout
 
     exported = tmp_path / "plans.json"
     wrote = CliRunner().invoke(app, ["tune", "--export", str(exported)])
@@ -69,7 +77,10 @@ def test_a_function_is_tuned_and_reports_are_written(
         ([], 2, "name a function to tune, or give one of --export and --import"),
         (["--export", "a", "--import", "b"], 2, "name a function to tune"),
         (["--import", "/no/such/file.json"], 1, "/no/such/file.json"),
-        (["{module}:forward", "--mode", "clever"], 1, "`mode` is one of"),
+        (["{module}:forward", "--mode", "clever"], 1, "write `--mode hybrid`"),
+        (["{module}:forward", "--budget", "-1"], 1, "write `--budget 60`"),
+        (["{module}:forward", "--threshold", "-1"], 1, "write `--threshold 0.07`"),
+        (["examples.softmax:rows"], 1, "write `@kernel.autotune(space=...)`"),
         (["{module}:forward", "--shape", "y=3"], 2, "no parameter `y`"),
         (["{module}:talks"], 1, "acts on the outside"),
     ],
@@ -79,6 +90,26 @@ def test_what_cannot_be_tuned_is_said(module: str, arguments: list[str], code: i
     done = CliRunner().invoke(app, ["tune", *given, "--quiet"], env={"COLUMNS": "200"})
     assert done.exit_code == code, done.output
     assert message in done.stdout
+
+
+def test_the_example_of_the_help_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    text = " ".join(CliRunner().invoke(app, ["tune", "--help"], env={"COLUMNS": "200"}).output.split())
+    found = re.search(r"tessera (tune examples\.\S+ --size N=1024) --budget", text)
+    assert found is not None
+    command = [*found[1].split(), "--size", "M=64", "--budget", "2", "--output", str(tmp_path / "tuning"), "--quiet"]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert "by_hand: tuned in" in done.stdout
+
+
+def test_other_sizes_of_a_symbolic_program_are_measured(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch, lambda choices: 1e5)
+    common = ["tune", f"{module}:forward", "--budget", "60", "--output", str(tmp_path / "tuning"), "--quiet"]
+    told = [CliRunner().invoke(app, [*common, "--size", f"B={size}"]).stdout for size in (64, 2048, 60)]
+    assert ["found in the database" in text for text in told] == [False, False, True]
 
 
 def step(number: int, time: float) -> TuningStep:

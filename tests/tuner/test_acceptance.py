@@ -24,6 +24,12 @@ def test_6_percent_is_rejected_and_8_percent_accepted() -> None:
     assert eight.reason == ""
 
 
+@pytest.mark.parametrize("threshold", [0.0, 0.07])
+def test_a_slower_plan_is_said_to_be_slower(threshold: float) -> None:
+    decision = judge(timed([0.5] * 10), SAFE_BITS, Criteria(threshold=threshold))
+    assert (decision.accepted, decision.reason) == (False, "it is slower: 2.00 times the safe plan's time")
+
+
 def test_noisy_8_percent_is_rejected_since_it_may_be_nothing() -> None:
     decision = judge(timed(noisy(0.08, 0.25)), SAFE_BITS)
     assert decision.gain >= 0.07

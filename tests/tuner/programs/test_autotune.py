@@ -308,13 +308,13 @@ def test_again_measures_what_was_tuned_before(monkeypatch: pytest.MonkeyPatch) -
     jitted, given = ts.jit(layers(ts.ops.tanh)), arrays(*GIVEN)
     assert jitted.autotune(*given).accepted
     set_clock(monkeypatch, likes())
-    again = autotune.tune(jitted, given, again=True)
+    again = autotune.tune(jitted, given, retune=True)
     assert (again.source, again.accepted) == ("measured", False)
     assert {group.source for group in again.groups} == {"measured"}
     jitted(*given)
     assert not any("(autotune)" in line for line in jitted.explain(*given).report["choices"])
     assert jitted.autotune(*given).measurements == 0
-    assert jitted.autotune(*given, again=True).measurements > 0
+    assert jitted.autotune(*given, retune=True).measurements > 0
 
 
 def test_donated_arguments_stay_usable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,8 @@ def test_what_acts_on_the_outside_is_not_tuned() -> None:
         ({"mode": "clever"}, "`mode` is one of exhaustive, random, hyperband, evolutionary, hybrid, got 'clever'"),
         ({"budget": 0}, "`budget` is a number of seconds"),
         ({"budget": True}, "`budget` is a number of seconds"),
-        ({"threshold": "7 %"}, "`threshold` is a number of a fraction"),
+        ({"threshold": "7 %"}, "`threshold` is a fraction, such as 0.07"),
+        ({"threshold": -0.5}, "at least 0, got -0.5"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:

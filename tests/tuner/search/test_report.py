@@ -74,6 +74,7 @@ def test_a_long_table_is_cut_and_says_so() -> None:
     assert "and 3 more" in found
     assert "tile …" in found
     assert "tile = 999" not in found
+    assert "tile = 999" in table(OUTCOME, limit=None, width=None)
 
 
 @pytest.mark.parametrize(
