@@ -79,7 +79,7 @@ class Options:
     @property
     def text(self) -> str:
         """One line that two options share exactly when they are equal."""
-        silent = {name for name in _SILENT if getattr(self, name) in (None, False, ())}
+        silent = {name for name in _SILENT if (value := getattr(self, name)) is None or value is False or value == ()}
         given = {name: value for name, value in asdict(self).items() if name not in silent}
         return json.dumps(given, sort_keys=True, separators=(",", ":"))
 

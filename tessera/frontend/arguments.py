@@ -45,6 +45,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 _OPTIONS_OF_JIT = (
     *("static_argnames", "dynamic", "constraints", "policy", "donate"),
     *("backend", "fusion", "debug", "fast_math", "features", "overrides", "memory", "offload", "largest_contraction"),
+    *("tuned", "plan"),
 )
 """Keywords of `jit`, which transforms of functions do not take."""
 

@@ -416,10 +416,10 @@ def work_on_gpu(function: Function, *arrays: Any) -> list[dict[str, Any]]:
 
 
 def test_the_rate_of_tensor_cores_is_that_of_kernels_that_have_them() -> None:
-    kinds = {ml_dtypes.bfloat16: "bf16", np.float32: "f32", np.int8: "int", np.float64: "f64"}
+    kinds = {ml_dtypes.bfloat16: "bf16", np.float32: "f32", np.int8: "i8", np.float64: "f64"}
     ones = [np.ones((256, 256), dtype) for dtype in kinds]
     for one, kind in zip(ones, kinds.values(), strict=True):
-        (values,) = work_on_gpu(lambda x: x @ x, one)
+        *_, values = work_on_gpu(lambda x: x @ x, one)  # behind what writes an operand of bytes along K
         assert values["dtype"] == kind
     # A weight of one byte is computed where tensor cores multiply it.
     (values,) = work_on_gpu(lambda x, y: x @ ts.ops.cast(y, ts.bf16), ones[0], ones[2])

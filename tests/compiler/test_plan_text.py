@@ -605,30 +605,6 @@ def test_a_pattern_that_a_body_is_not_is_refused() -> None:
     _refuse(text, "does not spell out 'flash_attention'", "@max_maximum")
 
 
-def test_a_triangle_of_another_shape_is_another_value() -> None:
-    """What an op gives depends on where elements are: seen as a square, other ones are kept."""
-
-    @ts.jit
-    def triangle(x: ts.Tensor[8, 32, ts.f32]) -> Any:
-        return ops.tril(x)
-
-    text = triangle.schedule()
-    line = _line(text, "= tgraph.tril %")
-    name = line.split("tgraph.tril ")[1].split()[0].rstrip(",")
-    wide, square = "!tgraph.tensor<[8, 32], f32>", "!tgraph.tensor<[16, 16], f32>"
-    made = line.split(" = ")[0].strip()
-    edited = "\n".join(
-        (
-            f"    %q = tgraph.reshape {name} {{shape = [16, 16]}} : ({wide}) -> {square}",
-            line.replace(f"tril {name}", "tril %q").replace(wide, square).replace(made, "%t"),
-            f"    {made} = tgraph.reshape %t {{shape = [8, 32]}} : ({square}) -> {wide}",
-        )
-    )
-    with pytest.raises(ScheduleError, match="computes something"):
-        triangle.with_plan(text.replace(line, edited))(np.ones((8, 32), np.float32))
-# Branches by sizes that choose between kernels of one value.
-
-
 @ts.jit
 def rows(x: ts.Tensor["B", 256, ts.f32], w: ts.Tensor[256, 256, ts.f32]) -> Any:
     return x @ w
