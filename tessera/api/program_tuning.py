@@ -8,6 +8,7 @@ measured against the safe plan. It is adopted where all bits are equal and it is
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -463,10 +464,9 @@ def check_effects(name: str, made: Specialization) -> None:
             )
 
 
-def check_settings(
-    mode: str, budget: float, threshold: float, spell: Callable[[str, Any], str] = "{}={!r}".format
-) -> None:
-    """Raises TuningError (T0803) for settings that are none; `spell` writes one as its user would."""
+def check_settings(mode: str, budget: float, threshold: float, spell: Callable[[str, Any], str] | None = None) -> None:
+    """Raises TuningError (T0803) for settings that are none; `spell` writes one as its user would, else as Python."""
+    spell = spell or (lambda name, value: f"{name}={json.dumps(value)}")
     if mode not in MODES:
         text = f"`mode` is one of {', '.join(MODES)}, got {mode!r}"
         raise TuningError(text, fix=f"write `{spell('mode', 'hybrid')}`")
