@@ -418,7 +418,7 @@ def tune_call(
         if tuning.eviction is not None:
             tuning.eviction.close()
     stopped = tuning.stopped or (outcome.stopped if outcome is not None else "")
-    if plan.choices or not stopped or stopped == "budget":
+    if plan.choices or not stopped:  # what time cut short may be looked for again
         database.store(signature, plan, outcome.trials if outcome is not None else ())
     seconds, runs = time.monotonic() - start, measurements() - before
     now = stored_plans().plan_for(program_signature(tape, options))
