@@ -101,7 +101,8 @@ def test_a_captured_training_step_is_clean() -> None:
         return (batch * batch).mean()
 
     step = ts.train.make_step(loss, optimizer, grad_norm=True, donate=False, overrides={"launch.streams": 4})
-    state = ts.train.State.init(params, optimizer)
+    with ts.device(ts.gpu[0]):
+        state = ts.train.State.init(params, optimizer)
     x = ts.cuda.array(rng.standard_normal((128, sizes[0])).astype(np.float32))
     expected, _ = step(state, x)
     with ts.cuda.race_check() as log, ts.cuda.capture() as graph:
