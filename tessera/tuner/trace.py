@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from tessera.diagnostics.codes import TuningFileError
 from tessera.runtime.private_files import open_folder, write_file
@@ -28,6 +28,7 @@ from tessera.tuner.entry_format import (
     trial_from_json,
     trial_to_json,
 )
+from tessera.tuner.protocol import Measurer
 from tessera.tuner.records import Plan, Signature, Trial, median_ratio
 from tessera.types.frozen import frozen
 
@@ -101,18 +102,6 @@ def join_trials(trials: Iterable[Trial]) -> list[Trial]:
         samples, baseline = known.samples + trial.samples, known.baseline + trial.baseline
         found[trial.plan.digest] = replace(trial, samples=samples, baseline=baseline, reason=reason)
     return list(found.values())
-
-
-class Measurer(Protocol):
-    """Whoever measures plans."""
-
-    def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> Mapping[Plan, str]:
-        """Compile plans, beginning none after so many seconds; gives the reasons of those that cannot be."""
-        ...
-
-    def measure(self, plan: Plan, rounds: int) -> Trial:
-        """Measure a plan; one that fails gives a trial with the reason."""
-        ...
 
 
 class Recorder:

@@ -102,23 +102,21 @@ def _clone_body(module: ModuleOp, bodies: Mapping[str, SpecOp], body: str, limit
 
 def _branch(fuse: FuseOp, rows: Dim, limits: Sequence[int]) -> None:
     """Replace a group by branches: the usual one above the largest limit, then one below each of the others."""
-    made = fuse.clone()
-    otherwise = _alone(fuse, limits[0])
+    otherwise: SpecOp = _for_rows(fuse, limits[0])
     for limit, larger in zip(limits, [*limits[1:], None], strict=True):
-        then = [made] if larger is None else _alone(fuse, larger)
+        then = fuse.clone() if larger is None else _for_rows(fuse, larger)
         results = [result.type for result in fuse.results]
         regions = [_region(then), _region(otherwise)]
-        values = {"size": rows - limit}
-        otherwise = [make("tsched.if", [], values, types=results, regions=regions, span=fuse.span)]
-    Rewriter.replace_op(fuse, otherwise[0])
+        otherwise = make("tsched.if", [], {"size": rows - limit}, types=results, regions=regions, span=fuse.span)
+    Rewriter.replace_op(fuse, otherwise)
 
 
-def _alone(fuse: FuseOp, limit: int) -> list[SpecOp]:
+def _for_rows(fuse: FuseOp, limit: int) -> FuseOp:
     found = fuse.clone()
     found.body, found.rows = _name_of(fuse.body, limit), LIMITS.get(limit, limit)
-    return [found]
+    return found
 
 
-def _region(ops: Sequence[SpecOp]) -> Region:
-    """A region of some ops that gives the results of the last."""
-    return Region(Block([*ops, make("tsched.yield", list(ops[-1].results), types=(), span=ops[-1].span)]))
+def _region(op: SpecOp) -> Region:
+    """A region of an op that gives its results."""
+    return Region(Block([op, make("tsched.yield", list(op.results), types=(), span=op.span)]))
