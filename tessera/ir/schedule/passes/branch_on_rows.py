@@ -21,7 +21,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.kinds import kernel_kinds
-from tessera.ir.schedule.passes.choose_tiles import TYPICAL_ROWS, context_of
+from tessera.ir.schedule.passes.choose_tiles import context_of
 from tessera.ir.schedule.plan import function_of, fusions_in, tape_in
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.types.dim import Dim
@@ -75,14 +75,13 @@ class BranchOnRows(Pass):
         if rows.value is not None or self.limits:
             return rows, [] if rows.value is not None else sorted(self.limits)
 
-        def block(name: str, count: int) -> Any:
-            given = {**context, "m": Dim.constant(count)}
-            return self.chooser.choose(f"{_KNOB}@{name}", candidates, given).value
+        def block(name: str, count: Dim) -> Any:
+            return self.chooser.choose(f"{_KNOB}@{name}", candidates, {**context, "m": count}).value
 
         found: list[int] = []
-        after = block(fuse.body, TYPICAL_ROWS)
+        after = block(fuse.body, rows)  # as its tiles are chosen: the model takes symbolic rows to be many
         for limit in reversed(LIMITS):
-            own = block(_name_of(fuse.body, limit), LIMITS[limit])
+            own = block(_name_of(fuse.body, limit), Dim.constant(LIMITS[limit]))
             if own != after:
                 found.insert(0, limit)
                 after = own

@@ -23,9 +23,6 @@ from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
-TYPICAL_ROWS = 4096
-"""What a symbolic number of rows is taken to be: a GPU is worth it for many."""
-
 
 @frozen
 class ChooseTiles(Pass):
