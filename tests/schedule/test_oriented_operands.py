@@ -234,7 +234,7 @@ def test_any_order_of_dims_keeps_its_meaning(data: Any) -> None:
 
 TRIANGLES: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "bytes": (lambda x, w: ts.ops.matmul(x, ts.ops.tril(w)), ("17 24", "24 24"), "i8"),
-    "bytes turned": (lambda x, w: ts.ops.matmul(ts.ops.transpose(ts.ops.tril(x)), w), ("24 24", "24 9"), "i8"),
+    "bytes transposed": (lambda x, w: ts.ops.matmul(ts.ops.transpose(ts.ops.tril(x)), w), ("24 24", "24 9"), "i8"),
     "innermost batch": (lambda x, w: ts.ops.einsum("mkb,bkn->bmn", ts.ops.tril(x), w), ("8 8 8", "8 8 8"), "bf16"),
 }
 
