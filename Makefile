@@ -10,7 +10,7 @@ BENCH_STAMP := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick op-tests lint types layers docs bench size generated clean
+.PHONY: help demo test suite quick op-tests lint types layers docs bench size generated clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -18,11 +18,16 @@ help:  ## say what can be made
 demo: $(RUN_STAMP)  ## train a small GPT on Python source, write text with it, and a report to look at
 	$(BIN)/python examples/demo.py
 
-test: lint types layers  ## everything that must hold: style, types, layers, the whole suite
-	$(BIN)/python -m pytest -n $(WORKERS)
+# Types take minutes of one core, so they are checked beside the tests.
+test: lint layers  ## everything that must hold: style, types, layers, the whole suite
+	@$(MAKE) --no-print-directory --jobs=2 types suite
+
+# Workers go through the files in halves and take from each other at the end: what a file's tests share is made once.
+suite: $(TEST_STAMP)  ## the whole suite
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 quick: $(TEST_STAMP)  ## the suite without its slow tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 op-tests: $(TEST_STAMP)  ## all tests of one op or scalar function: make op-tests NAME=softmax
 	$(if $(NAME),,$(error say which: make op-tests NAME=softmax))

@@ -19,7 +19,11 @@ VALUES = {
     "k": "ts.ones((1, 1, 5, 4))",
     "v": "ts.ones((1, 1, 5, 4))",
     "image": "ts.ones((1, 1, 4, 4))",
+    "filter": "ts.ones((1, 1, 3, 3))",
     "signal": "ts.ones((1, 2, 5))",
+    "upward": "ts.ones((2, 3, 2))",
+    "volume": "ts.ones((1, 1, 2, 3, 3))",
+    "box": "ts.ones((1, 1, 2, 2, 2))",
     "taps": "ts.ones((3, 2, 2))",
     "row": "ts.arange(16).cast(ts.f32)",
     "merged": "ts.ones((1, 5, 24))",
@@ -51,7 +55,11 @@ OPS = {
     "concat": "ts.ops.concat([y, s])",
     "concatenate": "ts.ops.concatenate([y, s])",
     "conv1d": "ts.ops.conv1d(signal, taps).shape",
-    "conv2d": "ts.ops.conv2d(image, ts.ones((1, 1, 3, 3)), padding=1)",
+    "conv2d": "ts.ops.conv2d(image, filter, padding=1)",
+    "conv3d": "ts.ops.conv3d(volume, box).shape",
+    "conv_transpose1d": "ts.ops.conv_transpose1d(signal, upward, stride=2).shape",
+    "conv_transpose2d": "ts.ops.conv_transpose2d(image, filter, stride=2).shape",
+    "conv_transpose3d": "ts.ops.conv_transpose3d(volume, box).shape",
     "cross_entropy": "ts.ops.cross_entropy(x, n)",
     "cummax": "ts.ops.cummax(s)",
     "cumprod": "ts.ops.cumprod(x, axis=1)",
@@ -492,6 +500,22 @@ isinstance(f.autotune(ts.ones((8, 8)), ts.ones((8, 8)), budget=1.0), ts.autotune
     "tessera.autotune.TuningStep": """steps: list[ts.autotune.TuningStep] = []
 f = ts.jit(lambda x, y: x @ y)
 result = f.autotune(ts.ones((8, 8)), ts.ones((8, 8)), budget=1.0, progress=steps.append)""",
+    "tessera.autotune.Online": """f = ts.jit(lambda x: x * 2.0)
+with ts.autotune.online(f, budget=1.0) as tuning:
+    y = f(x)
+isinstance(tuning, ts.autotune.Online), tuning.stopped""",
+    "tessera.autotune.OnlineProgram": """f = ts.jit(lambda x: x * 2.0)
+with ts.autotune.online(f, budget=1.0, memory=1) as tuning:
+    y = f(x)
+[isinstance(one, ts.autotune.OnlineProgram) for one in tuning.report()]""",
+    "tessera.autotune.CollectiveChoice": """choice = ts.autotune.CollectiveChoice("all_gather", 4, 1024, "tree", ())
+choice.algorithm""",
+    "tessera.autotune.CollectiveTuning": """found = ts.autotune.CollectiveTuning(4, (), "database", 0.0)
+str(found)""",
+    "tessera.autotune.collectives": """try:
+    ts.autotune.collectives(ranks=1)
+except ts.TesseraError as error:
+    print(error.code)""",
     "tessera.autotune.cache": """signature = ts.autotune.signature(op="softmax", shape=(64, 64), arch="GB200")
 ts.autotune.cache.lookup(signature)""",
     "tessera.autotune.measurements": "ts.autotune.measurements() >= 0",

@@ -165,12 +165,12 @@ NEIGHBOURHOODS: Mapping[str, str] = {
 """Modules, and the tests around each: seconds, not the whole suite."""
 
 EQUIVALENT: Mapping[str, str] = {
-    "tessera/backends/nvptx/layout.py: lanes = max(1, min(banks, 33, lines // vector))": "there are 32 banks at most",
     "tessera/backends/nvptx/layout.py: quotient, reach = 0, 2": "what no thread moves is a constant, and folded as one",
-    "tessera/backends/nvptx/layout.py: is_whole = self.threads > 33 and self.threads & (self.threads - 1) == 0": "33 "
-    "threads are no power of two",
-    "tessera/backends/nvptx/layout.py: is_whole = self.threads > 32 and self.threads & (self.threads - 2) == 0": "an "
-    "even number shares no bit with two less where it shares none with one less, and an odd one shares one with both",
+    "tessera/backends/nvptx/layout.py: is_whole = self.threads > 33 and self.threads & (self.threads - 1) == 0 "
+    "and not self.replicas": "33 threads are no power of two",
+    "tessera/backends/nvptx/layout.py: is_whole = self.threads > 32 and self.threads & (self.threads - 2) == 0 "
+    "and not self.replicas": "an even number shares no bit with two less where it shares none with one less, and an "
+    "odd one shares one with both",
     "tessera/backends/nvptx/ops/tma.py: if not total or total >= MAX_TRANSACTION:": "tiles are multiples of 256 bytes, "
     "and the limit is odd",
     "tessera/ir/target/ops/blocks.py: if row & (row - 2) or row * size <= swizzle:": "only a row of one element tells "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from types import FunctionType as _FunctionType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from tessera.api.eager import install as _install
 from tessera.api.other_names import answer_names as _answer_names
+from tessera.diagnostics.frames import guard as _guard
 from tessera.frontend import epilogue as epilogue
 from tessera.frontend.arguments import explain_wrong_calls as _explain
 from tessera.frontend.functions import public as _public
@@ -25,8 +28,25 @@ __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - the functions
 globals().update({name: _explain(vars(_public)[name], __name__, name) for name in __all__})
 
 
+if _TYPE_CHECKING:
+    from tessera.stdlib import dropout_residual_layernorm as dropout_residual_layernorm
+    from tessera.stdlib import fft_conv1d as fft_conv1d
+    from tessera.stdlib import gated_delta_rule as gated_delta_rule
+    from tessera.stdlib import linear_attention as linear_attention
+    from tessera.stdlib import selective_scan as selective_scan
+    from tessera.stdlib import ssd as ssd
+
+_LIBRARY = ("dropout_residual_layernorm", "fft_conv1d", "gated_delta_rule", "linear_attention", "selective_scan", "ssd")
+"""Functions of `tessera.stdlib` that are made of kernels: found here too, and loaded when they are first used."""
+
+
 if not _TYPE_CHECKING:  # a type checker is to see that a name is not here
-    __getattr__ = _answer_names(__name__)
+
+    @_guard
+    def __getattr__(name: str) -> _Any:
+        if name in _LIBRARY:
+            return getattr(_import_module("tessera.stdlib"), name)
+        return _answer_names(__name__)(name)
 
 
 def __dir__() -> list[str]:

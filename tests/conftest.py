@@ -19,6 +19,10 @@ from tests.compilers import hide_compilers
 OWN_CACHE = None if "TESSERA_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="tessera-test-cache-")
 os.environ.setdefault("TESSERA_CACHE_DIR", OWN_CACHE or "")
 
+# Products of references are small, and tests run side by side: threads of NumPy would spend most of their time waiting
+# for a core (a third of the processor time of tests/backends/nvptx/test_matrix_attention.py). Read as NumPy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores it for what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -259,6 +259,26 @@ def _conv(spatial: int) -> Spelling:
     return spell
 
 
+def _conv_transpose(spatial: int) -> Spelling:
+    def spell(torch: Any, attributes: Mapping[str, Any]) -> Function:
+        convolve = getattr(torch.nn.functional, f"conv_transpose{spatial}d")
+        more = {name: _window(attributes, name, spatial) for name in ("stride", "dilation", "output_padding")}
+
+        def run(x: Any, w: Any) -> Any:
+            pads = _pads(attributes, x.shape[2:], w.shape[2:])
+            lows, highs = pads[-2::-2], pads[-1::-2]
+            if lows == highs:
+                return convolve(x, w, padding=tuple(lows), groups=attributes["groups"], **more)
+            made = convolve(x, w, groups=attributes["groups"], **more)
+            sizes = zip(lows, made.shape[2:], highs, strict=True)
+            cuts = [slice(low, size - high) for low, size, high in sizes]
+            return made[(slice(None), slice(None), *cuts)]
+
+        return run
+
+    return spell
+
+
 def _pool(name: str, fill: float) -> Spelling:
     def spell(torch: Any, attributes: Mapping[str, Any]) -> Function:
         window = tuple(attributes["window"])
@@ -559,6 +579,8 @@ SPELLINGS: dict[str, Spelling] = {
     "einsum": lambda torch, a: partial(torch.einsum, a["equation"]),
     "conv1d": _conv(1),
     "conv2d": _conv(2),
+    "conv3d": _conv(3),
+    **{f"conv_transpose{spatial}d": _conv_transpose(spatial) for spatial in (1, 2, 3)},
     "max_pool": _pool("max", -math.inf),
     "avg_pool": _pool("avg", 0.0),
     "concat": lambda torch, a: lambda *xs: torch.cat(xs, a["axis"]),

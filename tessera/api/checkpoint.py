@@ -174,9 +174,8 @@ def _name_saved(tape: Tape, policy: Callable[..., Any]) -> tuple[Tape, tuple[str
             values[result] = made.new_value(tape.types[result])
             names.append(f"saved_{result}")
             label = {"label": names[-1]}
-            made.records.append(
-                Record("tgraph.checkpoint_name", (result,), label, (values[result],), record.span, device=record.device)
-            )
+            given = ("tgraph.checkpoint_name", (result,), label, (values[result],), record.span)
+            made.records.append(Record(*given, device=record.device, region=record.region))
     made.outputs = [values.get(value, value) for value in tape.outputs]
     return made, ("save_only_these_names", *names)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tessera.api.stored_plans import has_plans
 from tessera.compiler.backend import backend_for_kind, manifest_of
 from tessera.diagnostics import error as source
 from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
@@ -14,6 +15,7 @@ from tessera.frontend.arguments import check_callables, check_int, check_string
 from tessera.frontend.functions.operands import axis_of, cast, dtype_of, rank_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
+from tessera.ir.base.tape import MESH as PLANNED_MESH
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import tensor
@@ -23,6 +25,7 @@ from tessera.types.dim import Dim
 from tessera.types.promotion import float_of
 
 if TYPE_CHECKING:
+    from tessera.runtime.ranks.algorithms import Table
     from tessera.runtime.timeline import Span
 
 _REDUCTIONS = ("sum", "prod", "max", "min", "mean")
@@ -52,7 +55,16 @@ def run(
         raise ArgumentError(f"`run` takes 1 to {MOST} `ranks`, got {ranks}", fix="write `run(function, ranks=4)`")
     _check_run(args, kwargs, timeout)
     task = {"function": function, "args": tuple(args), "kwargs": dict(kwargs or {})}
-    return launch(task, ranks, seconds=timeout)
+    return launch(task, ranks, seconds=timeout, table=table_for(ranks))
+
+
+def table_for(ranks: int) -> Table | None:
+    """The algorithms that were measured for a world of so many ranks; None where nobody measured any."""
+    if not has_plans():
+        return None
+    from tessera.api.collective_tuning import stored_table  # noqa: PLC0415 - sqlite, for those who tuned something
+
+    return stored_table(ranks)
 
 
 def _check_run(args: Any, kwargs: Any, timeout: Any) -> None:
@@ -89,8 +101,12 @@ def world_size() -> int:
 
 
 @contextmanager
-def mesh(**sizes: int) -> Generator[None]:
+def mesh(**sizes: int) -> Generator[Mesh]:
     """Within it, the mesh has these axes: `with mesh(dp=4, tp=2): ...`; ranks of the last axis are neighbours.
+
+    `with mesh(dp=4) as m:` names it, and `with m.axis("dp"):` in a jitted function marks a part that is written for one
+    rank of that axis: in the plan (`fn.schedule()`) it is a `tsched.mesh.region`, and collectives there are over axes
+    of the regions around them. Axes nest, each once. What runs is the same.
 
     Raises: RankError (T0712) in a process that is one of several ranks, where they cannot be those of the mesh.
     """
@@ -105,9 +121,47 @@ def mesh(**sizes: int) -> Generator[None]:
         )
     token = MESH.set(made)
     try:
+        yield made
+    finally:
+        MESH.reset(token)
+
+
+@contextmanager
+def open_axis(around: Mesh, axis: str) -> Generator[None]:
+    """The scope of a mesh axis in a traced program; raises TracingError (T0201) for an axis that cannot be here."""
+    trace: Any = dispatch.tracing()
+    listed = ", ".join(f"`{name}` ({size} ranks)" for name, size in around.axes) or "no axis"
+    if not isinstance(axis, str) or axis not in around.sizes:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TracingError(
+            f"`mesh.axis` takes an axis of the mesh, got {axis!r}",
+            notes=(f"{around} has {listed}",),
+            fix=f'write `mesh.axis("{around.axes[0][0]}")`' if around.axes else "name it in `tessera.dist.mesh(...)`",
+        )
+    if trace is None:
+        raise TracingError(
+            f'`mesh.axis("{axis}")` marks a part of a program: open it in a jitted function',
+            fix="put `@jit` on the function around it",
+        )
+    known = [one.partition("=")[0] for one in trace.region.split("/") if one]
+    if axis in known:
+        raise TracingError(
+            f'`mesh.axis("{axis}")` is within another of that axis; the axes around it are '
+            f"{', '.join(f'`{one}`' for one in known)}",
+            notes=("rule: a rank has one position along an axis", f"{around} has {listed}"),
+            fix="nest scopes of different axes, or end the first one before",
+        )
+    tensor.notify_readers(around)  # what is traced is for this mesh, and under another it is traced again
+    trace.root.tape.promises.setdefault(PLANNED_MESH, around.sizes)
+    outer, trace.region = trace.region, "/".join(filter(None, (trace.region, f"{axis}={around.sizes[axis]}")))
+    token = MESH.set(around)
+    try:
         yield
     finally:
         MESH.reset(token)
+        trace.region = outer
+
+
+world.OPEN_AXIS[:] = [open_axis]
 
 
 def all_reduce(x: Any, axis: str, op: str = "sum") -> Any:
@@ -183,6 +237,13 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
     if trace is None:
         raise TracingError(
             f"`{name}` is part of a program: call it in a jitted function", fix="put `@jit` on the function around it"
+        )
+    scopes = [one.partition("=")[0] for one in getattr(trace, "region", "").split("/") if one]
+    if scopes and axis not in scopes:
+        raise TracingError(
+            f"`{name}` is over mesh axis `{axis}`, and the scopes around it are of {', '.join(map(repr, scopes))}",
+            notes=(f"what is in force here is {around}",),
+            fix=f'call it within `with mesh.axis("{axis}")`, where values are one rank\'s part along it',
         )
     tensor.notify_readers(around)  # what is traced is for this mesh, and under another it is traced again
     return apply(name, operands, {**attributes, "size": (Dim.constant(sizes[axis]),)})

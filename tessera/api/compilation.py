@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera import __version__
 from tessera.api.collectives import other_ranks
@@ -19,7 +19,7 @@ from tessera.api.specialization import Origin, Specialization
 from tessera.api.stored_plans import has_plans, load_under_plan, options_under_plan
 from tessera.compiler.backend import backend_of, interpreter_of, manifest_of
 from tessera.compiler.options import Options, for_device
-from tessera.diagnostics.codes import LoadError
+from tessera.diagnostics.codes import DeviceError, LoadError
 from tessera.diagnostics.error import Span, readable
 from tessera.frontend.arguments import describe_value
 from tessera.frontend.bind import Signature
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from tessera.runtime.executable import Executable
     from tessera.types.constraint import Constraint
     from tessera.types.device import Manifest
+
+T = TypeVar("T")
 
 
 def load(tape: Tape, options: Options, name: str = "", *, uses_stored: bool = True) -> tuple[Program, Origin]:
@@ -56,7 +58,7 @@ def load(tape: Tape, options: Options, name: str = "", *, uses_stored: bool = Tr
     warn_unknown_variables()
     if manifest.asks_device:
         options = replace(options, features=device_of(manifest).features())
-    if uses_stored and not options.tuned and has_plans():
+    if uses_stored and not options.tuned and has_plans(tape):
         return load_under_plan(
             tape, options, lambda chosen: _load_compiled(tape, chosen, name), lambda chosen: _arithmetic(tape, chosen)
         )
@@ -98,15 +100,17 @@ def _load_compiled(tape: Tape, options: Options, name: str) -> tuple[Program, Or
     return _load_executable(executable, tape, options), Origin("compiled", key, reason)
 
 
-def compile_to_cache(tape: Tape, options: Options) -> None:
+def compile_to_cache(tape: Tape, options: Options) -> Executable:
     """Put the code of a program into the disk cache; no device is needed, its features are in the options."""
     from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
 
     key, store = cache_key(tape, options), default_store()
-    if _read_entry(store, key) is None:
+    executable = _read_entry(store, key)
+    if executable is None:
         executable = _compile_tape(tape, options)
         executable.metadata[SPANS] = spans_of(tape)
         store.put(key, executable.to_bytes())
+    return executable
 
 
 def find_stored(tape: Tape, options: Options) -> Executable | None:
@@ -157,7 +161,13 @@ def _load_stored(store: Store, key: str, tape: Tape, options: Options) -> Progra
 
 
 def _load_executable(executable: Executable, tape: Tape, options: Options) -> Program:
-    return device_of(manifest_of(options.backend)).load(executable, tape.functions)
+    program = device_of(manifest_of(options.backend)).load(executable, tape.functions)
+    if "given" not in executable.metadata:
+        return program
+    from tessera.api.constants import take_constants  # noqa: PLC0415 - few programs have any
+
+    plain = Options(backend=options.backend, features=options.features)  # what is chosen is chosen for the program
+    return take_constants(program, executable, tape, lambda copy: load(copy, plain)[0])
 
 
 def device_of(manifest: Manifest) -> Any:
@@ -344,7 +354,7 @@ def lower_traced(traced: TracedFunction, options: Options) -> Lowered:
     manifest = manifest_of(options.backend)
     found = None if manifest.compiles and manifest.has_collectives else other_ranks(tape)
     if found is None:
-        texts = lower_tape(tape, options)
+        texts = _under_stored_plan(tape, options, lambda chosen: lower_tape(tape, chosen))
     else:
         none = f"// {found[0]}: ranks communicate through the memory of CPUs, and this is for `{options.backend}`"
         texts = {**dict.fromkeys(_LEVELS, none), "graph": graph_text(tape, options)}
@@ -355,7 +365,25 @@ def plan_traced(traced: TracedFunction, options: Options) -> IRText:
     """The plan that a program is compiled by."""
     from tessera.compiler.plan_text import export_plan  # noqa: PLC0415 - loads the compiler
 
-    return IRText(export_plan(traced.tape, choose_device(options, traced.tape)))
+    tape, options = traced.tape, choose_device(options, traced.tape)
+    return IRText(_under_stored_plan(tape, options, lambda chosen: export_plan(tape, chosen)))
+
+
+def _under_stored_plan(tape: Tape, options: Options, make: Callable[[Options], T]) -> T:
+    """What `make` gives of the options that a call would compile with: under the plan that was tuned, if any was.
+
+    Without the device that a plan would be for, it is that of the options alone: nothing runs here.
+    """
+    manifest = manifest_of(options.backend)
+    if options.tuned or not manifest.compiles or not has_plans():
+        return make(options)
+    if manifest.asks_device:
+        try:
+            features = device_of(manifest).features()
+        except DeviceError:
+            return make(options)
+        options = replace(options, features=features)
+    return load_under_plan(tape, options, make, lambda chosen: _arithmetic(tape, chosen))
 
 
 _LEVELS = ("graph", "schedule", "tile", "target", "llvm")
@@ -506,18 +534,22 @@ def _report(executable: Any, tape: Tape, backend: str, shapes: Sequence[Sequence
 def _report_roofline(executable: Any, backend: str, shapes: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The shares of kernels at most, and whose rates they are of; nothing where sizes or such rates are not known."""
     machine = executable.metadata.get("architecture", backend)
-    from tessera.types.rates import describe_shares, rates_of  # noqa: PLC0415 - for those who ask what was compiled
+    from tessera.tuner.machine_rates import kept_rates  # noqa: PLC0415 - for those who ask what was compiled
+    from tessera.types.rates import describe_shares, rates_of  # noqa: PLC0415
 
-    rates = rates_of(machine)
+    kept = kept_rates(machine)
+    rates = kept or rates_of(machine)
     if rates is None:
         return {}
+    other = f"{rates.machine or 'some other machine'}; this one was not measured"
+    whose = "this machine" if kept is not None else other
     held = rates.on(Settings.from_environment().threads) if machine == "cpu" else rates
     dims = [int(size) for shape in shapes for size in shape]
     pairs: Iterable[tuple[str, int]] = zip(executable.symbols, executable.binding, strict=True)
     sizes = {name: dims[number] for name, number in pairs if number < len(dims)}
     lines = describe_shares(executable.metadata.get("work", ()), held, sizes)
     texts = list(dict.fromkeys(f"{name}: {text}" for name, text in lines))
-    return {"roofline": texts, "rates": f"as measured on {rates.machine or 'some other machine'}"} if texts else {}
+    return {"roofline": texts, "rates": f"as measured on {whose}"} if texts else {}
 
 
 def _with_locations(line: str, locations: Mapping[str, Sequence[str]]) -> str:

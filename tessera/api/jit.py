@@ -16,6 +16,7 @@ from tessera.api import eager as eager  # the ops that functions call: loaded he
 from tessera.api import specialization
 from tessera.api.captured_variables import CapturedVariables, Captures
 from tessera.api.compilation import choose_device, load
+from tessera.api.constants import mark_constants
 from tessera.api.specialization import Around, CacheInfo, History, Specialization
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, check_names, for_device
@@ -389,6 +390,7 @@ class Jit(_Hot):
             traced = trace_function(*given, returns=self.returns)
         if self.donate:
             traced.tape.promises[DONATED] = _rules().numbers_of(self.donate, traced.tape.names)
+        mark_constants(traced.tape, traced.lifted)
         if self.returns is not None:
             check_returned(self.returns, traced)
         if "collective" in traced.effects:
@@ -535,10 +537,10 @@ class Jit(_Hot):
             settings = dict[str, Any](mode=mode, budget=budget, threshold=threshold, progress=progress, retune=retune)
             return tune_call(here, args, kwargs, **settings)
 
-    def forget_code(self) -> None:
-        """Let the next call load its code anew: that of the plan which is stored by then."""
+    def forget_code(self, *, retraces: bool = True) -> None:
+        """Let the next call load its code anew, that of the plan which is stored by then, or find it in its traces."""
         for one in self._all():
-            one._specializations.clear()
+            one._specializations = {} if retraces else one._specializations
             one._fast, one._recent = _not_yet, ()
 
     def prepare(self, /, *args: Any, **kwargs: Any) -> tuple[Jit, Specialization, Sequence[Any]]:
@@ -582,7 +584,7 @@ class Jit(_Hot):
     @property
     def specializations(self) -> tuple[Specialization, ...]:
         """What has been made so far, oldest first."""
-        return tuple(one for made in self._specializations.values() for one in reversed(made))
+        return tuple(one for made in tuple(self._specializations.values()) for one in reversed(made))
 
     @property
     def effects(self) -> Effects:

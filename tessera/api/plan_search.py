@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from tessera.api.workload import ProgramWorkload
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import TuningError
 from tessera.ir.base.arrays import numpy_dtype
+from tessera.runtime.ranks import world
 from tessera.runtime.tensor import Tensor
 from tessera.tuner.database import default_database
 from tessera.tuner.plans import (
@@ -33,6 +35,7 @@ from tessera.tuner.records import Entry, Plan, Signature, Trial
 from tessera.tuner.search import Space
 from tessera.tuner.search import search as search_space
 from tessera.types.dtype import parse_dtype
+from tessera.types.settings import usable_cpus
 
 POLICIES = ("stable", FAST)
 """What a signature may be searched under."""
@@ -79,12 +82,20 @@ def plan(
 def search(plan: SearchPlan, mode: str = "hybrid", budget: float = 60.0) -> BestPlan:
     """The best plan: measured where its machine is this one (`source` is `autotune`), else by the cost model.
 
+    A mesh of several ranks is measured by as many processes, where this machine has a CPU for each, and they share the
+    op: products and attention, over the axis `tp`.
+
     Raises TuningError (T0803) where no plan may be chosen, with the reasons.
     """
     check_settings(mode, budget, 0.07)
     is_here = plan.signature.arch == architecture(Options())
-    is_alone = all(size == 1 for size in read_mesh(plan.signature.mesh_sig).values())
-    return _measure(plan, mode, budget) if is_here and is_alone else rank_by_model(plan)
+    ranks = math.prod(read_mesh(plan.signature.mesh_sig).values())
+    if not is_here or ranks == 1:
+        return _measure(plan, mode, budget) if is_here else rank_by_model(plan)
+    from tessera.api.rank_search import measure_on_ranks, op_of  # noqa: PLC0415 - few searches start ranks
+
+    op = op_of(plan) if 1 < ranks <= usable_cpus() and world.size() == 1 else None
+    return rank_by_model(plan) if op is None else measure_on_ranks(plan, op, mode, budget)
 
 
 class PlanCache:

@@ -11,21 +11,34 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.api.compilation import choose_device, device_of
+from tessera.api.constants import given_shapes
 from tessera.api.stored_plans import group_signature, program_signature, stored_plans
-from tessera.api.workload import PooledMeasurer, ProgramWorkload, compile_pool, make_tensors, measurements
+from tessera.api.workload import (
+    PROGRAM,
+    Part,
+    PartMeasurer,
+    ProgramWorkload,
+    make_tensors,
+    measurements,
+    program_pool,
+    why_in_process,
+)
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options
 from tessera.compiler.prediction import predictor
-from tessera.compiler.space import GroupPart, ProgramSpace, TunableKnob, space_of
+from tessera.compiler.space import GroupPart, ProgramSpace, TunableKnob, evaluate_dim, space_of
 from tessera.diagnostics.codes import TuningError
 from tessera.diagnostics.error import CompilationError
+from tessera.ir.base.tape import Tape
 from tessera.runtime.launch import check_dims
+from tessera.runtime.ranks import world
 from tessera.tuner.acceptance import Criteria, Decision, judge
+from tessera.tuner.agree import agree, broadcast_among
 from tessera.tuner.database import Database, default_database
 from tessera.tuner.learned import Correction, examples_of
 from tessera.tuner.protocol import SAME_CODE, DeviceEviction, InProcess, Protocol
@@ -49,6 +62,10 @@ LEAST_SHARE = 0.01
 MOST_PLANS = 32
 """Plans that a hybrid search of one knob measures: a GPU has some 250 blocks for contractions, most for other sizes."""
 
+INTERRUPTED = "interrupted"
+"""How a tuning was stopped that its user ended."""
+NO_TIME = "no time was left for it"
+"""Why a group was not tuned, behind those that took all of the time."""
 Tell = Callable[["TuningStep"], None]
 
 
@@ -89,7 +106,7 @@ class TuningResult:
     plan: Plan
     """The plan that is in force from now on: the safe one where none was better."""
     source: str
-    """`measured`, or `database` where nothing had to be."""
+    """`measured`, `database` where nothing had to be, or `rank 0` on other ranks, which adopt what that chose."""
     decision: Decision | None
     groups: tuple[GroupResult, ...]
     outcome: Outcome | None
@@ -101,6 +118,8 @@ class TuningResult:
     """`budget` or `interrupted`, where it did not come to its end."""
     withheld: str = ""
     """Why the plan that these sizes chose is not in force, where it is not: one code serves all sizes."""
+    in_process: str = ""
+    """Why this process measured, and not children that a broken plan may end, where it did."""
 
     @property
     def accepted(self) -> bool:
@@ -135,8 +154,9 @@ class TuningResult:
         return [os.path.join(folder, name) for name in written]
 
     def __str__(self) -> str:
-        how = f"tuned in {self.seconds:.1f} s" if self.source == "measured" else "found in the database"
-        ended = f", ended by the {'user' if self.stopped == 'interrupted' else self.stopped}" if self.stopped else ""
+        told = {"measured": f"tuned in {self.seconds:.1f} s", "database": "found in the database"}
+        how = told.get(self.source, f"tuned by {self.source}")
+        ended = f", ended by the {'user' if self.stopped == INTERRUPTED else self.stopped}" if self.stopped else ""
         lines = [f"{self.name}: {how}{ended}, {format_count(self.measurements, 'timed run')}"]
         for group in self.groups:
             gain = f", {group.gain:+.1%} by itself" if group.plan.choices and group.source == "measured" else ""
@@ -147,6 +167,7 @@ class TuningResult:
             lines.append(f"  {found.gain:+.1%}, between {found.low:+.1%} and {found.high:+.1%}")
             lines += [f"  kept the safe plan: {found.reason}"] if found.reason else []
         lines += [f"  {self.withheld}"] if self.withheld else []
+        lines += [f"  measured in this process: {self.in_process}"] if self.in_process else []
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -170,11 +191,13 @@ class ProgramTuning:
     start: float = field(default_factory=time.monotonic)
     stopped: str = ""
     pool: Isolated | None = None
-    """Processes that compile."""
+    """Processes that compile and measure, where these programs may be theirs."""
     eviction: DeviceEviction | None = None
     """Memory that is written between runs, one for all searches: it is twice a GPU's L2."""
     correction: Correction | None = None
     """What trials of like groups say of the model."""
+    groups: list[GroupResult] = field(default_factory=list[GroupResult])
+    """What became of groups so far."""
 
     @property
     def options(self) -> Options:
@@ -185,62 +208,88 @@ class ProgramTuning:
         """Seconds of the budget that are left."""
         return max(0.0, self.budget - (time.monotonic() - self.start))
 
-    def measurer(self, name: str, workload: ProgramWorkload) -> InProcess:
-        """What measures a workload, as the protocol wants it; plans for a GPU are compiled by other processes."""
-        if self.pool is not None:
-            return PooledMeasurer(workload, self.pool, name)
-        return InProcess(workload, Protocol(), is_distinct=True)
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The programs that are measured: the whole, and each of the groups that run at the sizes of the call."""
+        running = self.space.running(self.sizes)
+        parts = {name: Part(group.tape, group.sizes_at(self.sizes)) for name, group in running.items()}
+        return {**parts, PROGRAM: Part(self.space.tape, self.sizes)}
+
+    def measurer(self, name: str, space: ProgramSpace) -> tuple[ProgramWorkload, PartMeasurer | InProcess]:
+        """A program of `parts` as a workload, and what measures it, as the protocol wants it: children, if they can."""
+        part = self.parts[name]
+        if self.pool is None:
+            is_whole = name == PROGRAM
+            tensors = self.tensors if is_whole else make_tensors(part.tape, part.sizes, self.options)
+            workload = ProgramWorkload(space, tensors, self._flush())
+            measurer = InProcess(workload, Protocol(), is_distinct=True)
+        else:
+            workload = ProgramWorkload(space)
+            measurer = PartMeasurer(self.pool, name, lambda: self.left)
+        workload.sizes = part.sizes
+        return workload, measurer
 
     # Groups.
 
-    def tune_groups(self) -> list[GroupResult]:
-        """Tune the groups that take time and have something to choose, those first that take most."""
-        weights = {group.name: _weight(group, self.sizes) for group in self.space.groups}
-        whole = sum(weights.values()) or 1.0
-        groups = sorted(self.space.groups, key=lambda group: -weights[group.name])
-        found: list[GroupResult] = []
-        for number, group in enumerate(groups):
-            if not self.space.of_group(group.name):
-                continue
-            if weights[group.name] < LEAST_SHARE * whole:
-                found.append(GroupResult(group.name, Plan(), "too short to matter"))
-                continue
-            later = sum(weights[other.name] for other in groups[number:])
-            left = (self.left - PROGRAM_SHARE * self.budget) * weights[group.name] / later
-            found.append(self._tune_group(group, left))
-        return found
+    def tune(self) -> tuple[Plan, Decision | None, Outcome | None]:
+        """Tune the groups and then the program; Ctrl-C ends either, and what was found until then counts."""
+        try:
+            self.tune_groups()
+        except KeyboardInterrupt:  # between searches, each of which ends by itself
+            self.stopped = INTERRUPTED
+        try:
+            return self.tune_program()
+        except KeyboardInterrupt:
+            self.stopped = INTERRUPTED
+            return Plan(), None, None
 
-    def _tune_group(self, group: GroupPart, seconds: float) -> GroupResult:
-        sizes = {name: _evaluate(dim, self.sizes) for name, dim in group.sizes}
-        signature = group_signature(group.name, group.tape, sizes, self.options)
+    def tune_groups(self) -> None:
+        """Tune the groups that take time and have something to choose, those first that take most."""
+        groups = self.space.running(self.sizes)
+        weights = {name: _weight(group, self.sizes) for name, group in groups.items()}
+        whole = sum(weights.values()) or 1.0
+        names = sorted(groups, key=lambda name: -weights[name])
+        for number, name in enumerate(names):
+            if not self.space.of_group(name):
+                continue
+            if weights[name] < LEAST_SHARE * whole:
+                self.groups.append(GroupResult(name, Plan(), "too short to matter"))
+                continue
+            later = sum(weights[other] for other in names[number:])
+            left = (self.left - PROGRAM_SHARE * self.budget) * weights[name] / later
+            self.groups.append(self._tune_group(name, groups[name].tape, left))
+
+    def _tune_group(self, name: str, tape: Tape, seconds: float) -> GroupResult:
+        """Tune a group by itself; `name` is where its choices for these sizes are asked for."""
+        sizes = self.parts[name].sizes
+        signature = group_signature(name, tape, sizes, self.options)
         known = None if self.retune else self.database.lookup(signature)
-        if known is not None and self._fits(group, known):
-            return GroupResult(group.name, known.plan, "database")
-        if seconds <= 0 or self.stopped == "interrupted":
-            return GroupResult(group.name, Plan(), "no time was left for it")
-        space = space_of(group.tape, self.options)
-        if [part.name for part in space.groups] != [group.name]:
-            return GroupResult(group.name, Plan(), "it is another group by itself")
-        workload = ProgramWorkload(space, make_tensors(group.tape, sizes, self.options), self._flush())
-        workload.sizes = sizes
+        if known is not None and self._fits(name, known):
+            return GroupResult(name, known.plan, "database")
+        if seconds <= 0 or self.stopped == INTERRUPTED:
+            return GroupResult(name, Plan(), NO_TIME)
+        space = space_of(tape, self.options)
+        if list(space.running(sizes)) != [name]:
+            return GroupResult(name, Plan(), "it is another group by itself")
         entries = self.database.neighbours(signature)
-        near = [_relocate(entry.plan, group.name) for entry in entries]
+        near = [_relocate(entry.plan, name) for entry in entries]
         # What the model has wrong for other sizes, it has wrong for these.
         known_trials = [trial for entry in entries for trial in self.database.trials(entry.signature)]
         self.correction = Correction.fit(examples_of(known_trials))
-        with self.measurer(group.name, workload) as measurer:
-            best, trials = self._search_knobs(group.name, space.of_group(group.name), workload, measurer, seconds, near)
+        workload, measurer = self.measurer(name, space)
+        with measurer:
+            best, trials = self._search_knobs(name, space.of_group(name), workload, measurer, seconds, near)
         gain = median_ratio(best) - 1 if best is not None else 0.0
         plan = best.plan if best is not None and gain >= LEAST_GAIN else Plan()
         if not self.stopped:
             self.database.store(signature, plan, trials)
         is_same = bool(trials) and all(trial.reason == f"{SAME_CODE} {Plan()}" for trial in trials)
         source = "all plans have the same code" if is_same else "measured"
-        return GroupResult(group.name, plan, source, gain, tuple(trials))
+        return GroupResult(name, plan, source, gain, tuple(trials))
 
-    def _fits(self, group: GroupPart, entry: Entry) -> bool:
+    def _fits(self, name: str, entry: Entry) -> bool:
         """Whether every choice of a stored plan is a candidate of the group still."""
-        known = {knob.key: knob.candidates for knob in self.space.of_group(group.name)}
+        known = {knob.key: knob.candidates for knob in self.space.of_group(name)}
         return all(name in known and value in known[name] for name, value in entry.plan.choices)
 
     def _search_knobs(
@@ -248,7 +297,7 @@ class ProgramTuning:
         where: str,
         knobs: Sequence[TunableKnob],
         workload: ProgramWorkload,
-        measurer: InProcess,
+        measurer: PartMeasurer | InProcess,
         seconds: float,
         near: Sequence[Plan],
     ) -> tuple[Trial | None, list[Trial]]:
@@ -278,7 +327,7 @@ class ProgramTuning:
         where: str,
         plans: Sequence[Plan],
         workload: ProgramWorkload,
-        measurer: InProcess,
+        measurer: PartMeasurer | InProcess,
         seconds: float,
         first: Sequence[Plan] = (),
         mode: str = "",
@@ -289,13 +338,13 @@ class ProgramTuning:
             measurer,
             mode=mode or self.mode,
             predict=predictor(workload.space, workload.sizes),
-            correction=None if where == "program" else self.correction,
+            correction=None if where == PROGRAM else self.correction,
             share=min(SHARE, MOST_PLANS / max(1, len(plans))),
             first=first,
             budget=max(seconds, 0.001),
             progress=None if tell is None else lambda progress: tell(TuningStep(where, progress, self.left)),
         )
-        if outcome.stopped == "interrupted":
+        if outcome.stopped == INTERRUPTED:
             self.stopped = outcome.stopped
         return outcome
 
@@ -307,31 +356,49 @@ class ProgramTuning:
 
     # The whole program.
 
-    def tune_program(self, groups: Sequence[GroupResult]) -> tuple[Plan, Decision | None, Outcome | None]:
-        """Put together what groups chose, try what concerns all of it, and decide; the plan to adopt."""
-        joined = {name: value for group in groups for name, value in group.plan.choices}
+    def tune_program(self) -> tuple[Plan, Decision | None, Outcome | None]:
+        """Put together what groups chose, try what concerns all of it, and decide; the plan to adopt.
+
+        Once the user has ended it, nothing new is tried: what groups chose is measured together, and no more.
+        """
+        joined = {name: value for group in self.groups for name, value in group.plan.choices}
         union = self.space.fit(Plan.of(joined))
         plans = dict.fromkeys([union] if union.choices else [])
-        for knob in self.space.shared:
-            plans |= dict.fromkeys(self._fit_plan(union, {knob.key: value}) for value in knob.others)
+        if self.stopped != INTERRUPTED:
+            plans |= dict.fromkeys(self._fit_shared(union))
         plans.pop(Plan(), None)
         if not plans:
+            if any(group.source == NO_TIME for group in self.groups):
+                self.stopped = self.stopped or "budget"
             return Plan(), None, None
-        workload = ProgramWorkload(self.space, self.tensors, self._flush())
-        workload.sizes = self.sizes
-        with self.measurer("program", workload) as measurer:
+        workload, measurer = self.measurer(PROGRAM, self.space)
+        with measurer:
             # What groups chose is measured whatever the budget says: they were tuned for this.
-            first = [union] if union.choices else []
+            first = [*([union] if union.choices else []), *keep_apart(plans, workload)]
             seconds = max(self.left, 1.0 if first else 0.0)
-            outcome = self._search("program", list(plans), workload, measurer, seconds, first)
+            outcome = self._search(PROGRAM, list(plans), workload, measurer, seconds, first)
             outcome = self._join_gains(outcome, union, workload, measurer)
             best = outcome.best
             if best is None:
                 return Plan(), None, outcome
-            # Once more, and with more rounds: the best of many is partly the luckiest of them.
-            again = measurer.measure(best.plan, self.criteria.rounds * 2)
-            decision = judge(again, measurer.safe_bits, self.criteria)
+            decision = judge(self._confirm_best(best, measurer), measurer.safe_bits, self.criteria)
         return (best.plan if decision.accepted else Plan()), decision, outcome
+
+    def _confirm_best(self, best: Trial, measurer: PartMeasurer | InProcess) -> Trial:
+        """The best once more, and with more rounds: of many it is partly the luckiest. With Ctrl-C, as it was."""
+        try:
+            return measurer.measure(best.plan, self.criteria.rounds * 2)
+        except KeyboardInterrupt:
+            self.stopped = INTERRUPTED
+            return best
+
+    def _fit_shared(self, union: Plan) -> Iterator[Plan]:
+        """What groups chose with each choice of the whole program, until no time is left: each takes a lowering."""
+        for key, value in [(knob.key, value) for knob in self.space.shared for value in knob.others]:
+            if not self.left:
+                self.stopped = "budget"
+                return
+            yield self._fit_plan(union, {key: value})
 
     def _fit_plan(self, plan: Plan, more: Mapping[str, Any]) -> Plan:
         """A plan with more choices, and without those of groups that are not there under them; safe where none fits."""
@@ -340,7 +407,9 @@ class ProgramTuning:
         except CompilationError:
             return Plan()
 
-    def _join_gains(self, outcome: Outcome, union: Plan, workload: ProgramWorkload, measurer: InProcess) -> Outcome:
+    def _join_gains(
+        self, outcome: Outcome, union: Plan, workload: ProgramWorkload, measurer: PartMeasurer | InProcess
+    ) -> Outcome:
         """Choices that each were better by themselves, measured together."""
         tried = {trial.plan: trial for trial in outcome.trials if trial.samples and not trial.reason}
         base = median_ratio(tried[union]) if union in tried else 1.0
@@ -350,10 +419,19 @@ class ProgramTuning:
         joined = self._fit_plan(union, {name: value for plan in better for name, value in plan.choices})
         if joined in tried or not joined.choices:
             return outcome
-        more = self._search("program", [joined], workload, measurer, max(self.left, 1.0), mode="exhaustive")
+        more = self._search(PROGRAM, [joined], workload, measurer, max(self.left, 1.0), mode="exhaustive")
         trials = (*outcome.trials, *more.trials)
         able = [trial for trial in (outcome.best, more.best) if trial is not None]
         return replace(outcome, trials=trials, best=max(able, key=median_ratio, default=None))
+
+
+def keep_apart(plans: Iterable[Plan], workload: ProgramWorkload) -> list[Plan]:
+    """Plans that keep groups apart, where a kernel of the safe plan spills registers.
+
+    They are measured whatever the model says of them, as it counts operations and bytes, and no spills.
+    """
+    off = [plan for plan in plans if any("fusion." in name and value is False for name, value in plan.choices)]
+    return off if off and workload.spilling() else []
 
 
 def _relocate(plan: Plan, group: str) -> Plan:
@@ -368,14 +446,10 @@ def _outcome_of(group: GroupResult) -> Outcome:
     return Outcome(trials, max(able, key=median_ratio, default=None), len(trials), 0.0)
 
 
-def _evaluate(dim: Any, sizes: Mapping[str, int]) -> int:
-    return int(dim.evaluate({name: sizes[name] for name in dim.symbols})) if hasattr(dim, "symbols") else int(dim)
-
-
 def _weight(group: GroupPart, sizes: Mapping[str, int]) -> float:
-    """Nanoseconds of all calls of a group, by the static model."""
-    own = {name: _evaluate(dim, sizes) for name, dim in group.sizes}
-    return group.calls * float(_evaluate(group.time, {**sizes, **own}) if group.time is not None else 1.0)
+    """Nanoseconds of all calls of a group at some sizes, by the static model."""
+    known = {**sizes, **group.sizes_at(sizes)}
+    return group.count_calls(sizes) * float(evaluate_dim(group.time, known) if group.time is not None else 1.0)
 
 
 def tune_call(
@@ -391,41 +465,119 @@ def tune_call(
 ) -> TuningResult:
     """Tune the program of a call, or find what was tuned before; the plan is stored either way.
 
-    What is found is for the sizes of the call, those of symbolic dims by their buckets. `retune` measures anew.
+    What is found is for the sizes of the call, those of symbolic dims by their buckets. `retune` measures anew. Ranks
+    of a world tune together: rank 0 measures, and all of them have its plan.
 
     Raises TuningError (T0803) for a program that must not run twice, and for settings that say nothing.
     """
     check_settings(mode, budget, threshold)
     here, made, tensors = function.prepare(*args, **kwargs)
     options = compiled_options(here, made)
-    tape, before, start = made.traced.tape, measurements(), time.monotonic()
+    tape = made.traced.tape
     executable: Any = getattr(made.loaded, "executable")  # noqa: B009 - the protocol of programs does not have it
-    sizes = check_dims(executable, [tuple(tensor.shape) for tensor in tensors])
-    signature = program_signature(tape, options, sizes)
-    database, in_force = default_database(), stored_plans().plan_for(program_signature(tape, options))
-    known = None if retune else database.lookup(signature)
-    if known is not None:
-        seconds, withheld = time.monotonic() - start, _why_withheld(known.plan, in_force, database, signature)
-        return TuningResult(here.name, in_force, "database", None, (), None, seconds, 0, withheld=withheld)
+    sizes = check_dims(executable, given_shapes(executable, tensors))
+    program = _TunedProgram(function, here.name, tape, options, sizes)
+
+    def tune_here() -> TuningResult:
+        if not retune and (known := program.find()) is not None:
+            return known
+        check_effects(here.name, made)
+        criteria, space = Criteria(threshold=threshold), space_of(tape, options)
+        tuning = ProgramTuning(space, tensors, sizes, mode, budget, criteria, progress, program.database, retune)
+        return program.tune(tuning)
+
+    if world.size() == 1:
+        return tune_here()
     check_effects(here.name, made)
-    space, criteria = space_of(tape, options), Criteria(threshold=threshold)
-    tuning = ProgramTuning(space, tensors, sizes, mode, budget, criteria, progress, database, retune, start)
-    try:
-        with compile_pool({"program": tape, **{part.name: part.tape for part in space.groups}}, options) as tuning.pool:
-            groups = tuning.tune_groups()
-            plan, decision, outcome = tuning.tune_program(groups)
-    finally:
-        if tuning.eviction is not None:
-            tuning.eviction.close()
-    stopped = tuning.stopped or (outcome.stopped if outcome is not None else "")
-    if plan.choices or not stopped:  # what time cut short may be looked for again
-        database.store(signature, plan, outcome.trials if outcome is not None else ())
-    seconds, runs = time.monotonic() - start, measurements() - before
-    now = stored_plans().plan_for(program_signature(tape, options))
-    if now.choices or now != in_force:
-        function.forget_code()
-    withheld = _why_withheld(plan, now, database, signature)
-    return TuningResult(here.name, now, "measured", decision, tuple(groups), outcome, seconds, runs, stopped, withheld)
+    return program.agree(tune_here)
+
+
+@dataclass
+class _TunedProgram:
+    """The program of a call that is tuned: whose plan it is, and what is in force for it."""
+
+    function: Jit
+    name: str
+    tape: Tape
+    options: Options
+    sizes: Mapping[str, int]
+    database: Database = field(default_factory=default_database)
+    start: float = field(default_factory=time.monotonic)
+
+    @property
+    def signature(self) -> Signature:
+        """Whose plan it is, at the sizes of the call."""
+        return program_signature(self.tape, self.options, self.sizes)
+
+    @property
+    def in_force(self) -> Plan:
+        """The plan that its code is compiled by."""
+        return stored_plans().plan_for(program_signature(self.tape, self.options))
+
+    def find(self, source: str = "database") -> TuningResult | None:
+        """What is stored for the sizes of the call."""
+        known = self.database.lookup(self.signature)
+        if known is None:
+            return None
+        seconds, now = time.monotonic() - self.start, self.in_force
+        withheld = _why_withheld(known.plan, now, self.database, self.signature)
+        return TuningResult(self.name, now, source, None, (), None, seconds, 0, withheld=withheld)
+
+    def tune(self, tuning: ProgramTuning) -> TuningResult:
+        """Measure, and store the plan that is found."""
+        before, in_force = measurements(), self.in_force
+        parts = tuning.parts
+        try:
+            with program_pool(parts, self.options, tuning.tensors) as tuning.pool:
+                plan, decision, outcome = tuning.tune()
+        finally:
+            if tuning.eviction is not None:
+                tuning.eviction.close()
+        stopped = tuning.stopped or (outcome.stopped if outcome is not None else "")
+        if plan.choices or not stopped:  # what time cut short may be looked for again
+            self.database.store(self.signature, plan, outcome.trials if outcome is not None else ())
+        self.adopt(in_force)
+        return TuningResult(
+            self.name,
+            self.in_force,
+            "measured",
+            decision,
+            tuple(tuning.groups),
+            outcome,
+            time.monotonic() - self.start,
+            measurements() - before,
+            stopped,
+            _why_withheld(plan, self.in_force, self.database, self.signature),
+            why_in_process([part.tape for part in parts.values()]),
+        )
+
+    def adopt(self, before: Plan) -> None:
+        """Let the next call load the code of the plan that is stored now."""
+        now = self.in_force
+        if now.choices or now != before:
+            self.function.forget_code()
+
+    def agree(self, tune_here: Callable[[], TuningResult]) -> TuningResult:
+        """What rank 0 finds, on all ranks: it alone measures, and the others store and adopt its plan."""
+        communicator, found, before = world.current(), list[TuningResult](), self.in_force
+        assert communicator is not None
+
+        def decide() -> list[Plan]:
+            found.append(tune_here())
+            known = self.database.lookup(self.signature)
+            return [known.plan if known is not None else Plan()]
+
+        (plan,) = agree([self.signature], decide, communicator.rank, broadcast_among(communicator))
+        if found:
+            return found[0]
+        known = self.database.lookup(self.signature)
+        # Ranks of one machine have one database, and find it there.
+        if known is None or known.plan != plan:
+            self.database.store(self.signature, plan)
+        self.adopt(before)
+        result = self.find("rank 0")
+        assert result is not None
+        return result
 
 
 def _why_withheld(plan: Plan, in_force: Plan, database: Database, signature: Signature) -> str:

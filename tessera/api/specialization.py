@@ -143,7 +143,7 @@ class Specialization:
         self.returns_outputs = _returns_outputs(traced)
         self._numbers = _number_makers(signature, traced, loaded)
         self.fast = self._fast_call()
-        self._checked_calls = 0
+        self._checked_calls = self._earlier_calls = 0
 
     def run(self, tensors: Sequence[Any], captured: Sequence[Any]) -> Any:
         """The function's result for the tensors of a call, and those it captures."""
@@ -175,10 +175,16 @@ class Specialization:
         """Look at captured variables again after the first run, as functions that the program calls may change them."""
         self._watch = watch
 
+    def exchange(self, loaded: Program, origin: Origin) -> None:
+        """Run other code from the next call on that looks here; a call under way ends on what it began with."""
+        self._earlier_calls, self._checked_calls = self.fast_calls, 0
+        self.loaded, self.origin = loaded, origin
+        self.fast = self._fast_call()
+
     @property
     def fast_calls(self) -> int:
         """How many calls went the fast path; native code counts them, so that counting costs nothing."""
-        return max(0, self.loaded.calls - self._checked_calls)
+        return self._earlier_calls + max(0, self.loaded.calls - self._checked_calls)
 
     @property
     def text(self) -> str:

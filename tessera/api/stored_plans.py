@@ -25,22 +25,34 @@ FOLDER = "tuning"
 """The folder of the database, below that of the disk cache."""
 
 
-def has_plans() -> bool:
-    """Whether anything was ever tuned by this user: else nobody pays for a look into the database."""
-    return os.path.isdir(os.path.join(cache_location()[0], FOLDER))
+def has_plans(tape: Tape | None = None) -> bool:
+    """Whether anything was ever tuned by this user, or a plan is shipped for a program: else nobody pays for a look."""
+    is_tuned = os.path.isdir(os.path.join(cache_location()[0], FOLDER))
+    return is_tuned or (tape is not None and f"program_{tape_hash(tape)[:16]}" in _shipped_programs())
+
+
+@cache
+def _shipped_programs() -> frozenset[str]:
+    """The names of programs that profiles of the package have plans for, by a file that takes nothing to read."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with open(os.path.join(package, "tuner", "profiles", "programs.txt"), encoding="utf-8") as file:
+        return frozenset(file.read().split())
 
 
 @cache
 def _plans_of(path: str) -> SafePlans:
-    from tessera.tuner.database import default_database  # noqa: PLC0415 - sqlite, for those who tuned something
+    from tessera.tuner.database import Database, default_database  # noqa: PLC0415 - sqlite, for few
     from tessera.tuner.fallback import SafePlans  # noqa: PLC0415
 
-    return SafePlans(default_database())
+    return SafePlans(default_database() if path else Database(None))
 
 
 def stored_plans() -> SafePlans:
-    """The plans of this user's database, of which those that were found wrong are not given again."""
-    return _plans_of(cache_location()[0])
+    """The plans of this user's database, of which those that were found wrong are not given again.
+
+    For who never tuned anything no database is made: there are those that are shipped.
+    """
+    return _plans_of(cache_location()[0] if has_plans() else "")
 
 
 def forget_plans() -> None:
@@ -102,13 +114,30 @@ def signature_of(name: str, shapes: Sequence[Sequence[str]], tape: Tape, options
 
 
 def architecture(options: Options) -> str:
-    """The machine that code is for and measured on: a GPU by its architecture, a CPU by all that it can do."""
+    """The machine that code is for and measured on: a GPU by its architecture, a CPU by all that it can do.
+
+    Of a CPU the instruction set stands in front of that, as in `cpu-avx512-1a2b3c4d`: shipped plans are for that.
+    """
     from tessera.api.compilation import device_of, machine_text  # noqa: PLC0415 - it imports this
 
     manifest = manifest_of(options.backend)
     if manifest.asks_device:
         return str(device_of(manifest).architecture())
-    return f"{manifest.name}-{hashlib.sha256(machine_text().encode()).hexdigest()[:8]}"
+    text = machine_text()
+    return f"{manifest.name}-{instruction_set(text)}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+_SETS = (("amx", "tiles: True"), ("avx512", " avx512f"), ("avx2", " avx2"), ("sve", " sve"), ("neon", " asimd"))
+"""Instruction sets, the best first, by what says in the text of a machine that it has them."""
+
+
+def instruction_set(machine: str) -> str:
+    """The best instruction set of a machine by its text; its kind where it has none of those that are known.
+
+    >>> instruction_set("x86_64 flags: fma avx2"), instruction_set("riscv64")
+    ('avx2', 'riscv64')
+    """
+    return next((name for name, sign in _SETS if sign in machine), machine.split(maxsplit=1)[0])
 
 
 def runtime_text(options: Options) -> str:
@@ -152,6 +181,6 @@ def load_under_plan(
 
 def options_under_plan(tape: Tape, options: Options) -> Options:
     """The options that a program is compiled with: under the plan that is kept for it, where there is one."""
-    if options.tuned or not has_plans():
+    if options.tuned or not has_plans(tape):
         return options
     return replace(options, tuned=stored_plans().plan_for(program_signature(tape, options)).choices)

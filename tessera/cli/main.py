@@ -234,6 +234,7 @@ def run(
     """
     import os
 
+    from tessera.api.collectives import table_for
     from tessera.diagnostics.error import TesseraError
     from tessera.runtime.ranks.processes import MOST, launch
 
@@ -244,7 +245,7 @@ def run(
         typer.echo(f"`--ranks` is 1 to {MOST}, and `--timeout` above 0 s", err=True)
         raise typer.Exit(2)
     try:
-        launch({"file": file, "argv": list(context.args)}, ranks, seconds=timeout)
+        launch({"file": file, "argv": list(context.args)}, ranks, seconds=timeout, table=table_for(ranks))
     except TesseraError as error:
         typer.echo(str(error.at(None)), err=True)
         raise typer.Exit(1) from None

@@ -86,6 +86,10 @@ class Backend(Protocol):
         """What each kernel of an executable takes of the device, as `explain` shows it."""
         ...
 
+    def spilling(self, metadata: dict[str, Any], objects: Sequence[bytes]) -> list[str]:
+        """The kernels of an executable in which more is live than a thread has registers for, by name."""
+        ...
+
 
 class Interpreter(Protocol):
     """What `compile.py` of a backend that compiles nothing exports as `BACKEND`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -17,9 +18,10 @@ from tessera.diagnostics.codes import CodegenError, MemoryBudgetError, TargetVer
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.compilation import KNOBS, StaticChooser, without_collection, write_reproducer
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.passes import Stages
-from tessera.ir.base.tape import Tape
+from tessera.ir.base.passes import Pass, Stages
+from tessera.ir.base.tape import CONSTANT, GIVEN, Tape
 from tessera.ir.base.text import parse_module, print_module, stamp
+from tessera.ir.base.types import ValueAttr
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape, to_tape
@@ -29,6 +31,7 @@ from tessera.ir.graph.passes.recognize_attention import PATTERNS
 from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS, count_heavy
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule import typed_ops
+from tessera.ir.schedule.conversions import given_orders, read_ordered
 from tessera.ir.schedule.emit.request import KernelLibrary
 from tessera.ir.schedule.host_program.launch_order import order_of
 from tessera.ir.schedule.host_program.memory import donated_in, kept_in
@@ -156,6 +159,7 @@ def _facts_of(lowering: Lowering, tape: Tape) -> dict[str, Any]:
             "work": work_of(program, whole, lowering.targets),
             "arithmetic": arithmetic_of(program, whole, lowering.code),
             **_donation(program),
+            **_list_given(program),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(program)],
         },
     }
@@ -165,6 +169,12 @@ def _donation(program: SpecOp) -> dict[str, Any]:
     """What callers donate, and which results have their memory, where there is any of that."""
     given = donated_in(program)
     return {"donated": {"given": list(given), "kept": [list(pair) for pair in kept_in(program)]}} if given else {}
+
+
+def _list_given(program: SpecOp) -> dict[str, Any]:
+    """Pairs (argument, order of its dims) of constants that are given in another order, where there are any."""
+    found = program.attributes.get(GIVEN)
+    return {"given": found.data} if isinstance(found, ValueAttr) else {}
 
 
 @without_collection()
@@ -232,14 +242,19 @@ def _schedule(
     models = {**all_models(), **backend.models}
     chooser = StaticChooser(dict(options.overrides), models, KNOBS, dict(options.tuned))
     compilation = backend.compilation(options, chooser)
-    stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations, observe=observe)
-    module = from_tape(tape)
     joining = _joining(compilation.machine, options)
     kept = plan.limit if joining else 0
     given = {"level": plan.level, "joining": joining, "limit": plan.limit, "kept": kept}
     passes = graph.pipeline(checks=options.debug, fast=options.fast_math, **given)
+    if compilation.machine.instructions:
+        passes = graph.with_unfolded(passes, compilation.machine.instructions[0])
     if options.fast_math or any(name.partition("@")[0] == SEGMENT for name, _ in options.overrides):
         passes = graph.with_segments(passes, chooser, fast=options.fast_math)
+    if CONSTANT in tape.promises:
+        whole = schedule.pipeline(compilation.machine, chooser, library or standard_library(), fusion=options.fusion)
+        tape = _with_constants_in_order(tape, [("graph", passes), ("schedule", schedule.until_layouts(whole))])
+    stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations, observe=observe)
+    module = from_tape(tape)
     stages.run("graph", passes, module, graph.EXIT)
     stages.run(
         "schedule",
@@ -257,6 +272,21 @@ def _schedule(
         schedule.EXIT,
     )
     return module, compilation, chooser, stages
+
+
+def _with_constants_in_order(tape: Tape, passes: Sequence[tuple[str, Sequence[Pass]]]) -> Tape:
+    """A tape that takes its constants in the orders that are chosen for them, by passes up to where they are chosen.
+
+    What it computes stays: it sees them as before, by views.
+    """
+    module, trial = from_tape(tape), Stages(lambda: from_tape(tape))
+    for name, several in passes:
+        trial.run(name, several, module)
+    orders = given_orders(module)
+    for number, order in orders.items():
+        tape = read_ordered(tape, number, order)
+    promises = {name: value for name, value in tape.promises.items() if name != CONSTANT}
+    return replace(tape, promises={**promises, **({GIVEN: tuple(orders.items())} if orders else {})})
 
 
 def schedule_tape(tape: Tape, options: Options, observe: Callable[[str, ModuleOp], None] | None = None) -> ModuleOp:

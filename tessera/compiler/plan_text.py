@@ -24,9 +24,10 @@ from tessera.ir.base.tape import PLANNED, Tape, tape_text
 from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.ops.plan import stages_of
+from tessera.ir.schedule.passes.form_mesh_regions import FormMeshRegions
 from tessera.ir.schedule.passes.read_plan import NAME
 from tessera.ir.schedule.plan import fusions_in, programs_in, tape_in, tiles_of
-from tessera.ir.schedule.typed_ops import FuseOp, IfOp
+from tessera.ir.schedule.typed_ops import FuseOp, IfOp, LayoutOp
 from tessera.types.frozen import frozen
 
 _BODIES, _ORDER = "schedule-choose-tiles", "schedule-emit-tiles"
@@ -35,6 +36,7 @@ _HEADER = """\
 // A plan of Tessera: `tessera schedule apply` compiles the program by it. What may be edited:
 //   groups    each `tsched.fuse` is one kernel of its body; split one into two, or move ops into another
 //   tiles     `chosen`, to another of the candidates; without the line, the compiler chooses
+//   layouts   `order` of a `tsched.layout`: copies of the tensor are made, or left out, for the groups that read it
 //   pipeline  `{pipeline = {stages = 3}}` or `{pipeline = {double_buffer = true}}` on a group: buffers of each tile
 //   order     groups run in the order of the text, and choices follow their group
 // Ops and what they read stay as they are: a plan that computes something else is refused.
@@ -65,6 +67,7 @@ def export_plan(tape: Tape, options: Options) -> str:
         block.add_op(program)
     else:
         block.insert_op_before(program, block.first_op)
+    FormMeshRegions().run(bodies)
     stamp(bodies)
     return f"{_HEADER}{print_module(bodies)}"
 
@@ -160,7 +163,17 @@ def compare(text: str, other: str) -> tuple[str, ...]:
             lines += _differences(group, same.pop(0) if len(same) > 1 else same[0])
     if [group.digest for group in ours if group.digest in known] != [g.digest for g in theirs if g.digest in kept]:
         lines.append(f"another order: {', '.join(group.kernel for group in ours)}")
+    was = _orders_in(other)
+    for name, order in _orders_in(text).items():
+        if was.get(name, order) != order:
+            lines.append(f"layout of {name}: {list(order)} in place of {list(was[name])}")
     return tuple(dict.fromkeys(lines))
+
+
+def _orders_in(text: str) -> dict[str, tuple[int, ...]]:
+    """The orders that were chosen for dims of tensors, by the names that those have in a text."""
+    layouts = (op for op in parse_module(text, NAME).walk() if isinstance(op, LayoutOp) and op.order)
+    return {f"%{op.operands[0].name_hint or number}": tuple(op.order) for number, op in enumerate(layouts)}
 
 
 def _differences(group: PlannedGroup, before: PlannedGroup) -> Iterator[str]:

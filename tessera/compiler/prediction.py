@@ -48,7 +48,8 @@ def predictor(space: ProgramSpace, sizes: Sizes | None = None, rates: Rates | No
 
     def predict(plan: Plan) -> Prediction | None:
         chosen = {**defaults, **plan.overrides}
-        parts = [_predict_group(group, chosen, contexts, hardware, times, sizes or {}) for group in space.groups]
+        listed = [_predict_group(group, chosen, contexts, hardware, times, sizes or {}) for group in space.groups]
+        parts = [(calls, one) for calls, one in listed if calls]
         if not parts:
             return None
         time = sum(calls * one.time for calls, one in parts)
@@ -77,11 +78,12 @@ def _predict_group(
     sizes: Sizes,
 ) -> tuple[int, Prediction]:
     """How often a group is called, and what one call should take under the choices of its location."""
-    here = _choices_at(group.name, chosen)
+    location = group.location_at(sizes)
+    here = _choices_at(location, chosen)
     work = _plain_work(group, sizes)
     exact: float | None = None
     for name, value in here.items():
-        knob = knobs.get(f"{name}@{group.name}")
+        knob = knobs.get(f"{name}@{location}")
         if knob is None:
             continue
         if name in WORKS:
@@ -90,8 +92,8 @@ def _predict_group(
             exact = times[name](value, knob.context, here)
     general = predict_kernel(work, hardware)
     if exact is None or not math.isfinite(general.time):
-        return group.calls, general
-    return group.calls, Prediction(exact + hardware.rates.launch, general.features, general.bound)
+        return group.count_calls(sizes), general
+    return group.count_calls(sizes), Prediction(exact + hardware.rates.launch, general.features, general.bound)
 
 
 def _choices_at(location: str, chosen: Chosen) -> dict[str, Any]:

@@ -137,6 +137,9 @@ def plan_program(tape: Tape, options: Options, results: Sequence[str] = ()) -> P
     def observe(name: str, module: builtin.ModuleOp) -> None:
         if name == "schedule-form-groups":
             formed.update(_groups_of(module))
+        elif name == "schedule-choose-layouts":
+            # Copies that it makes, and groups that read another order than before, are new.
+            formed.update(pair for pair in _groups_of(module) if pair[0] not in formed)
         elif name == "schedule-offload-values":
             # In the order in which they run: passes in between move some.
             groups.extend(formed[fuse] for fuse in fusions_in(module) if fuse in formed)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.kernel_instance import KernelInstance
@@ -25,7 +26,10 @@ from tessera.ir.base.dispatch import KERNELS
 from tessera.ir.base.tape import POLICY, Tape
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph.passes.choose_segments import KNOB as SEGMENT
+from tessera.ir.schedule.passes.branch_on_rows import KNOB as BLOCK
+from tessera.ir.schedule.passes.branch_on_rows import variants_of
 from tessera.ir.schedule.plan import body_of, fusions_in, tape_in
+from tessera.ir.schedule.typed_ops import FuseOp, IfOp
 from tessera.tuner.records import Plan
 from tessera.types.device import DEVICE
 from tessera.types.dim import Dim
@@ -62,6 +66,19 @@ class TunableKnob:
         return tuple(value for value in self.candidates if value != self.default)
 
 
+Conditions = tuple[tuple[Dim, bool], ...]
+"""Sizes, each with whether it has to be more than zero."""
+
+
+def evaluate_dim(dim: Any, sizes: Mapping[str, int]) -> int:
+    """The value of a dim, or of a plain number, at some sizes."""
+    return int(dim.evaluate({name: sizes[name] for name in dim.symbols})) if hasattr(dim, "symbols") else int(dim)
+
+
+def _holds(size: Dim, is_positive: bool, sizes: Mapping[str, int]) -> bool:
+    return not size.symbols <= set(sizes) or (evaluate_dim(size, sizes) > 0) == is_positive
+
+
 @frozen
 class GroupPart:
     """A fusion group of a program: the name of its body, which comes of its content, and what it computes."""
@@ -70,10 +87,34 @@ class GroupPart:
     tape: Tape
     sizes: tuple[tuple[str, Dim], ...]
     """What the sizes of its body are in the program."""
-    calls: int
+    calls: tuple[Conditions, ...]
+    """What must hold for each call to run: other groups may be there for other sizes."""
     time: Dim | int | None
     """Nanoseconds of one call by the static model."""
     policy: Mapping[str, Any]
+    body: str = ""
+    """The body that it is one of the plans for, by the number of rows."""
+    rows: Dim | None = None
+    """The rows of that body, in its own sizes, where the host decides by them which of the plans runs."""
+
+    def sizes_at(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes of its body where those of the program are known."""
+        return {name: evaluate_dim(dim, sizes) for name, dim in self.sizes}
+
+    def count_calls(self, sizes: Mapping[str, int]) -> int:
+        """How often it runs at some sizes of the program; calls that these do not decide about count."""
+        return sum(all(_holds(size, holds, sizes) for size, holds in one) for one in self.calls)
+
+    def location_at(self, sizes: Mapping[str, int]) -> str:
+        """Where the choices for some sizes of the program are asked for.
+
+        A plan for few rows is there only where its block differs from that of the plan for more of them. A choice is
+        made for the narrowest limit, whose plan is there as soon as another block is chosen for it.
+        """
+        if self.rows is None or not all(dim.symbols <= set(sizes) for _, dim in self.sizes):
+            return self.name
+        rows = evaluate_dim(self.rows, self.sizes_at(sizes))
+        return next((name for limit, name in variants_of(self.body).items() if rows <= limit), self.body)
 
 
 @dataclass
@@ -93,13 +134,17 @@ class ProgramSpace:
         """The knobs that a group asks for."""
         return tuple(knob for knob in self.knobs if knob.location == name)
 
+    def running(self, sizes: Mapping[str, int]) -> dict[str, GroupPart]:
+        """The groups that run at some sizes, by where their choices for these are asked for."""
+        return {group.location_at(sizes): group for group in self.groups if group.count_calls(sizes)}
+
     @cached_property
     def shared(self) -> tuple[TunableKnob, ...]:
         """The knobs of no group: fusions, streams, and what a machine is used with.
 
         One that is asked for both with and without a location is there once, without: that answers both.
         """
-        names = {group.name for group in self.groups}
+        names = {name for group in self.groups for name in (group.name, *variants_of(group.body).values())}
         bare = {knob.key for knob in self.knobs if "@" not in knob.key}
         return tuple(
             knob for knob in self.knobs if knob.location not in names and ("@" not in knob.key or knob.name not in bare)
@@ -164,7 +209,9 @@ def space_of(tape: Tape, options: Options) -> ProgramSpace:
             groups.update(_groups_in(module, tape))
 
     lowering = lower(tape, plain_options, observe=observe)
-    knobs = tuple(_knob(key, question) for key, question in lowering.chooser.questions.items())
+    questions = lowering.chooser.questions
+    groups = {name: _with_rows(group, questions) for name, group in groups.items()}
+    knobs = tuple(_knob(key, question) for key, question in questions.items())
     given = {name for name, _ in options.overrides}
     open_knobs = [knob for knob in knobs if not {knob.key, knob.name} & given and len(knob.candidates) > 1]
     return ProgramSpace(
@@ -193,14 +240,38 @@ def _groups_in(module: ModuleOp, tape: Tape) -> dict[str, GroupPart]:
     for fuse in fusions_in(module):
         known = found.get(fuse.body)
         if known is not None:
-            found[fuse.body] = replace(known, calls=known.calls + 1)
+            found[fuse.body] = replace(known, calls=(*known.calls, _conditions_of(fuse)))
             continue
         body = tape_in(body_of(fuse, functions))
         body.promises.update(promises)
-        found[fuse.body] = GroupPart(
-            fuse.body, body, tuple(fuse.sizes), 1, fuse.time, dict(tape.promises.get(POLICY, {}))
-        )
+        policy, conditions = dict(tape.promises.get(POLICY, {})), _conditions_of(fuse)
+        found[fuse.body] = GroupPart(fuse.body, body, tuple(fuse.sizes), (conditions,), fuse.time, policy, fuse.body)
     return found
+
+
+def _conditions_of(fuse: FuseOp) -> Conditions:
+    """Sizes by which the branches around a group decide whether it runs."""
+    found: list[tuple[Dim, bool]] = []
+    op: Operation = fuse
+    while (around := op.parent_op()) is not None:
+        if isinstance(around, IfOp) and around.size is not None:
+            found.append((around.size, op.parent_region() is around.regions[0]))
+        op = around
+    return tuple(found)
+
+
+def _with_rows(group: GroupPart, questions: Mapping[str, Question]) -> GroupPart:
+    """A group with the rows that its plans are chosen by, where there are several of its body."""
+    body = next((found for found in _bodies_of(group.name) if f"{BLOCK}@{found}" in questions), group.name)
+    asked = questions.get(f"{BLOCK}@{body}")
+    is_one = asked is None or not any(f"{BLOCK}@{name}" in questions for name in variants_of(body).values())
+    return group if is_one or asked is None else replace(group, body=body, rows=Dim.of(asked.context["m"]))
+
+
+def _bodies_of(name: str) -> list[str]:
+    """The bodies that a group of a name may be a plan for few rows of."""
+    bodies = [name.removesuffix(suffix) for suffix in variants_of("").values() if name.endswith(suffix)]
+    return [*bodies, name]
 
 
 def _find_locked(tape: Tape) -> tuple[str, ...]:

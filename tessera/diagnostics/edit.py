@@ -8,10 +8,10 @@ import linecache
 import os
 import sys
 import tokenize
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from tessera.diagnostics.error import Fix, Span
@@ -151,10 +151,10 @@ class Expression:
         return found.split(".")[0] == module
 
     def _positional(self, node: ast.Call) -> list[ast.expr]:
-        func, span = node.func, self.whole.span
-        modules = {**imports_of(span.file), **_local_aliases("".join(linecache.getlines(span.file)), span.line)}
-        is_method = isinstance(func, ast.Attribute) and _root(func) not in modules
-        return [func.value, *node.args] if is_method and isinstance(func, ast.Attribute) else list(node.args)
+        """The arguments by position, after what stands before the dot where that is the first; none if not known."""
+        if not isinstance(node.func, ast.Attribute) or (is_first := _leads(node.func, self.whole.span)) is False:
+            return list(node.args)
+        return [node.func.value, *node.args] if is_first else []
 
     def _part(self, node: ast.expr) -> Part:
         outer = self.whole.span
@@ -221,16 +221,91 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+# What a call's receiver is: the first operand, as a tensor is, or where the function is found, as in a module.
+
+_UNKNOWN: Any = object()
+
+
+def _leads(func: ast.Attribute, span: Span) -> bool | None:
+    """Whether a function that is called takes what stands before its dot for the first argument; None if not known."""
+    text, root = "".join(linecache.getlines(span.file)), _root(func)
+    if (receiver := _value_of(func.value, span)) is not _UNKNOWN:
+        return _binds(receiver, func.attr)
+    if not root:
+        # A program that is made on the spot, as `ts.jit(f).lower(x)` has it, is none of its own arguments.
+        return not (isinstance(func.value, ast.Call) and _last_name(func.value.func) == "jit")
+    if root in imports_of(span.file) or root in _local_aliases(text, span.line):
+        return False
+    return True if root in _assigned_in(text) else None
+
+
+def _binds(receiver: Any, name: str) -> bool:
+    """Whether `receiver.name(x)` is called with the receiver first, in terms of who reads its arguments.
+
+    That is so of tensors and of methods of a user's object; a jitted function's methods take that function's arguments.
+    """
+    kind = receiver.__class__
+    if issubclass(kind, ModuleType | type) or hasattr(kind, "shape"):
+        return not issubclass(kind, ModuleType | type)
+    held = inspect.getattr_static(receiver, name, None)
+    is_method = held is inspect.getattr_static(kind, name, _UNKNOWN) and not isinstance(held, staticmethod)
+    return is_method and kind.__module__.split(".")[0] != "tessera"
+
+
+def _value_of(node: ast.expr, span: Span) -> Any:
+    """What a name, or an attribute of one, is where the span is evaluated; it runs no property of the user's."""
+    if isinstance(node, ast.Name):
+        return _lookup(node.id, span)
+    inner = _value_of(node.value, span) if isinstance(node, ast.Attribute) else _UNKNOWN
+    if inner is _UNKNOWN or not isinstance(node, ast.Attribute) or hasattr(inner.__class__, "shape"):
+        return inner  # what a tensor has is a tensor for the purpose, as `x.T` is
+    if isinstance(inner, ModuleType):
+        return getattr(inner, node.attr, _UNKNOWN)
+    return getattr(inner, "__dict__", {}).get(node.attr, _UNKNOWN)
+
+
+def _lookup(name: str, span: Span) -> Any:
+    """What a name is in the frame that evaluates a span; without one, in the module, unless the text assigns it."""
+    for frame in _frames_of(span.file):
+        if Span.of_frame(frame) == replace(span, role=""):
+            return frame.f_locals.get(name, frame.f_globals.get(name, _UNKNOWN))
+    is_assigned = name in _assigned_in("".join(linecache.getlines(span.file)))
+    return _UNKNOWN if is_assigned else _globals_of(span.file).get(name, _UNKNOWN)
+
+
+def _frames_of(file: str) -> Iterator[FrameType]:
+    """The frames of a file's code that run now, innermost first."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if frame.f_code.co_filename == file:
+            yield frame
+        frame = frame.f_back
+
+
+def _globals_of(file: str) -> dict[str, Any]:
+    """The globals of the code of a file, or of a cell or a prompt."""
+    if (frame := next(_frames_of(file), None)) is not None:
+        return frame.f_globals
+    loaded = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
+    main = vars(sys.modules["__main__"]) if not os.path.exists(file) else {}
+    return next((names for names in loaded if names.get("__file__") == file), main)
+
+
+@lru_cache(maxsize=16)
+def _assigned_in(text: str) -> frozenset[str]:
+    """The names that a text gives values: as variables, and as parameters."""
+    nodes = list(ast.walk(_parse(text)))
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return frozenset(stored | {node.arg for node in nodes if isinstance(node, ast.arg)})
+
+
 def imports_of(file: str) -> dict[str, str]:
     """What a file imports or shortens: each name it may write, and the path that the name stands for.
 
-    A cell or a prompt is no file, and has what was imported before it.
+    A cell or a prompt has what was imported before it, and a star imports names that the text does not have.
     """
-    own = _imports_of("".join(linecache.getlines(file)))
-    if os.path.exists(file):
-        return own
-    before = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
-    return {**{name: value.__name__ for name, value in before.items() if isinstance(value, ModuleType)}, **own}
+    held = {name: value.__name__ for name, value in _globals_of(file).items() if isinstance(value, ModuleType)}
+    return held | _imports_of("".join(linecache.getlines(file)))
 
 
 @lru_cache(maxsize=16)

@@ -279,6 +279,8 @@ class Trace:
         self.bits: Any = parent.bits if parent is not None else None
         self.placed: str = parent.placed if parent is not None else ""
         """The device of the open scope; empty without one."""
+        self.region: str = parent.region if parent is not None else ""
+        """The mesh axes of the open scopes, outermost first; empty without one."""
         self.axes: Mapping[str, Dim] = parent.axes if parent is not None else {}
         """Names of batches around it, which collectives may be over, and their sizes."""
         self.orders: int = parent.orders if parent is not None else 0
@@ -362,7 +364,7 @@ class Trace:
         numbers = tuple(self.tape.new_value(type) for type in results)
         if self.given and not self.given.isdisjoint(values):
             self.given.update(numbers)
-        self.tape.records.append(Record(spec.name, values, full, numbers, span, self.own, self.placed))
+        self.tape.records.append(Record(spec.name, values, full, numbers, span, self.own, self.placed, self.region))
         self.effects |= effects
         outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
         return outputs[0] if spec.has_one_result else outputs
@@ -381,7 +383,7 @@ class Trace:
         Its Python functions are slots of this trace, unless it has its own: those of a trace that is gone.
         """
         values: dict[int, Any] = dict(zip(tape.inputs, operands, strict=True))
-        around, root = (self.own, self.placed), self.root
+        around, root = (self.own, self.placed, self.region), self.root
         if tape.functions and tape.functions is not root.tape.functions:
             from tessera.ir.graph.transforms.tape_builder import renumber_functions  # noqa: PLC0415 - few have any
 
@@ -392,11 +394,12 @@ class Trace:
                     root.tape.promises.setdefault(DEVICE, record.device)
                 record = inherit_policy(record, self.declared)
                 self.own, self.placed = record.policy, record.device or around[1]
+                self.region = record.region or around[2]
                 given = [values[operand] for operand in record.operands]
                 made = self.record_op(record.op, given, record.attributes, SILENT, record.span)
                 values.update(zip(record.results, as_tuple(made), strict=True))
         finally:
-            self.own, self.placed = around
+            self.own, self.placed, self.region = around
         # What its ops rely on is assumed again as each is recorded; what ops of its bodies do, only here.
         known = {(item.left, item.right) for item in self.facts.assumptions} if tape.guards else ()
         for guard in tape.guards:
@@ -409,7 +412,9 @@ class Trace:
         self, spec: OpSpec, values: tuple[int, ...], attributes: Mapping[str, Any], span: Span | None
     ) -> None:
         """Record an op without results later than it was called."""
-        self.tape.records.append(Record(spec.name, values, attributes, (), span, device=self.placed))
+        self.tape.records.append(
+            Record(spec.name, values, attributes, (), span, device=self.placed, region=self.region)
+        )
         trace: Trace | None = self
         while trace is not None:
             trace.effects |= spec.effects

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.api.kernel import kernel
+from tessera.frontend.functions.operands import cast
 from tessera.frontend.kernel import language as tile
 from tessera.frontend.kernel.tiles import INF, KTile
 from tessera.types.dtype import f32
@@ -46,6 +47,17 @@ def rotary_embedding(
     c, s = tile.load(cos, T.m, slice(0, half)), tile.load(sin, T.m, slice(0, half))
     tile.store(out, first * c - second * s, rows=T.m, cols=slice(0, half))
     tile.store(out, second * c + first * s, rows=T.m, cols=slice(half, 2 * half))
+
+
+@rotary_embedding.defvjp
+def _rotate_back(x: Any, cos: Any, sin: Any, out: Any, d_out: Any) -> tuple[Any, Any, Any]:
+    """The gradient is rotated back by the same kernel; those of the angles are sums over batch and heads."""
+    half, leading = int(cos.shape[1]), tuple(range(len(x.shape) - 2))
+    wide, slopes = cast(x, f32), cast(d_out, f32)
+    first, second = wide[..., :half], wide[..., half:]
+    above, below = slopes[..., :half], slopes[..., half:]
+    d_cos, d_sin = first * above + second * below, first * below - second * above
+    return rotary_embedding(d_out, cos, -sin), d_cos.sum(axis=leading), d_sin.sum(axis=leading)
 
 
 @kernel

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tessera.diagnostics.codes import TuningRanksError
@@ -24,6 +26,7 @@ from tessera.tuner.entry_format import (
     signature_to_json,
 )
 from tessera.tuner.records import Plan, Signature
+from tessera.types.settings import rank_seconds
 
 FORMAT, VERSION = "tessera-tuning-plans", 1
 _MOST_GROUPS = 100_000
@@ -39,6 +42,8 @@ _SCHEMA = {
     "required": ["failure", "format", "plans", "signatures", "version"],
     "additionalProperties": False,
 }
+_WAIT = b"still choosing"
+"""What rank 0 sends while it measures: others would else take it to be gone."""
 Broadcast = Callable[[bytes], bytes]
 """Gives every rank the bytes that rank 0 called it with; a collective, which all ranks call."""
 
@@ -50,11 +55,14 @@ def agree(
 
     `decide` is called on rank 0 alone, and gives a plan for each signature. Where it raises, that error is raised on
     rank 0, and all others raise TuningRanksError (T0802) with its text, so that none waits for a rank that is gone. A
-    rank whose signatures are not those of rank 0 raises TuningRanksError with both.
+    rank whose signatures are not those of rank 0 raises TuningRanksError with both. Deciding may take long: meanwhile
+    rank 0 lets the others know that it is there.
     """
     if rank == 0:
         return _decide(signatures, decide, broadcast)
-    message = _read(broadcast(b""), rank)
+    while (data := broadcast(b"")) == _WAIT:
+        pass
+    message = _read(data, rank)
     if message["failure"]:
         raise TuningRanksError(
             f"rank 0 could not choose a plan: {message['failure']}",
@@ -92,7 +100,8 @@ def broadcast_among(communicator: Communicator) -> Broadcast:
 
 def _decide(signatures: Sequence[Signature], decide: Callable[[], Sequence[Plan]], broadcast: Broadcast) -> list[Plan]:
     try:
-        plans = list(decide())
+        with _heard(broadcast):
+            plans = list(decide())
         if len(plans) != len(signatures):
             raise ValueError(f"`decide` gave {len(plans)} plans for {len(signatures)} signatures")
         data = _write(signatures, plans)
@@ -101,6 +110,32 @@ def _decide(signatures: Sequence[Signature], decide: Callable[[], Sequence[Plan]
         raise
     # What all others read, rank 0 reads as well: a value that JSON writes otherwise is the same on all of them.
     return [Plan.of(one) for one in _read(broadcast(data), 0)["plans"]]
+
+
+@contextmanager
+def _heard(broadcast: Broadcast) -> Generator[None]:
+    """Within it other ranks hear from this one, several times in the seconds that they wait for anybody.
+
+    Raises at its end what became of the ranks, where one of them is gone.
+    """
+    is_over, failed = threading.Event(), list[BaseException]()
+
+    def beat() -> None:
+        try:
+            while not is_over.wait(rank_seconds() / 4):
+                broadcast(_WAIT)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    if failed:
+        raise failed[0]
 
 
 def _write(signatures: Sequence[Signature], plans: Sequence[Plan], failure: str = "") -> bytes:

@@ -141,6 +141,12 @@ def machine_rates(
     return found
 
 
+def kept_rates(name: str) -> Rates | None:
+    """Rates that were measured on this machine; None where nobody did, or on another CPU with the same folder."""
+    found = read_rates(file_of(name))
+    return found if found is None or name != "cpu" or found.machine.startswith(host_name()) else None
+
+
 def complete(measured: Rates, shipped: Rates | None) -> Rates:
     """Rates with those of the shipped table for kinds that this probe cannot measure, scaled to this machine.
 

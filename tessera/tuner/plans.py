@@ -253,6 +253,28 @@ class BestPlan:
         """The chosen value of each axis."""
         return self.plan.overrides
 
+    def attach(self, text: str, group: str = "") -> str:
+        """The text of a plan in Schedule IR with what was chosen, and who chose it, on its groups and collectives.
+
+        `group` names the body of the groups that are meant, where others are in the text. Raises ScheduleError (T0401)
+        where a tile is none of the candidates that stand there.
+
+        >>> sig = ts.autotune.signature(op="matmul", shape=(64, 64, 64), arch="GB200")
+        >>> best = ts.autotune.search(ts.autotune.plan({"tiles": [(64, 64, 64)]}, signature=sig))
+        >>> print(best.attach("tsched.tile %y candidates = [[64, 64, 64]]").splitlines()[1].strip())
+        tsched.tile %y candidates = [[64, 64, 64]] chosen = [64, 64, 64] {source = "cost_model"}
+        """
+        from tessera.ir.base.dialect_of import load_dialects  # noqa: PLC0415 - it needs xDSL
+        from tessera.ir.base.text import parse_module, print_module  # noqa: PLC0415
+        from tessera.ir.schedule.passes.attach_choices import AttachChoices  # noqa: PLC0415
+
+        load_dialects()
+        module, chosen = parse_module(text, "<plan>"), self.choices
+        wire = chosen.get("a2a_quant", "off")
+        quantize = "" if wire == "off" else wire
+        AttachChoices(chosen.get("tiles", ()), chosen.get("algo", ""), quantize, self.source, group).run(module)
+        return print_module(module)
+
     def __str__(self) -> str:
         lines = [
             f"{self.signature.op_kind} {self.signature.shape_sig} on {self.signature.arch}: {self.plan} ({self.source})"

@@ -50,8 +50,11 @@ class Workload(TypingProtocol):
         """Compile it, ready to run; raises a TesseraError that says why a plan cannot be carried out."""
         ...
 
-    def prepare(self, plan: Plan) -> None:
-        """Compile it and keep the code where `compile` of another process finds it; needs no device."""
+    def prepare(self, plan: Plan) -> str | None:
+        """Compile it and keep the code where `compile` of another process finds it; needs no device.
+
+        A digest of the code, where it knows one: a plan with the code of another is not measured again.
+        """
         ...
 
     def flush(self) -> None:
@@ -120,6 +123,11 @@ class InProcess:
         """The hash of what the safe plan gives, which is compiled where it was not yet."""
         self._start()
         return self._bits
+
+    def time_safe(self) -> float:
+        """Seconds that a run of the safe plan takes, with all that is around it."""
+        safe = self._start()
+        return host_time(safe.run) / 1e9
 
     def _start(self) -> Compiled:
         if self._safe is None:
@@ -253,3 +261,12 @@ def device_time(run: Callable[[], object]) -> float:
     run()
     after.record().synchronize()
     return after.milliseconds_since(before) * 1e6
+
+
+def capture_calls(run: Callable[[], object]) -> Callable[[], object]:
+    """What calls put into the current stream as a CUDA graph, which the host launches by one call; nothing runs yet."""
+    from tessera.runtime.devices.cuda.streams import capture  # noqa: PLC0415 - a CPU's tuning loads no driver
+
+    with capture() as graph:
+        run()
+    return graph.replay

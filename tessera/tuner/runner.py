@@ -3,13 +3,15 @@
 One child measures, with the safe plan beside each candidate; others compile, as many together as there are workers,
 and leave what they made in the disk cache, where the measuring child finds it. A child that failed is ended and a new
 one takes its place: after a sticky error a CUDA context answers nothing any more. Children are fresh interpreters and
-never import the program that started them, so a script needs no guard of its main module.
+never import the program that started them, so a script needs no guard of its main module. A job may have several parts
+(the groups of a program, say), which share the children: one part at a time has its tensors in memory.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import pickle
 import signal
@@ -21,11 +23,11 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from types import ModuleType, TracebackType
-from typing import Any, Self, TypeAlias
+from typing import IO, Any, Self, TypeAlias
 
 from tessera.diagnostics.codes import SearchError
 from tessera.diagnostics.error import TesseraError
-from tessera.tuner.protocol import LEAST_ROUNDS, InProcess, Protocol, Workload, first_line
+from tessera.tuner.protocol import LEAST_ROUNDS, SAME_CODE, InProcess, Protocol, Workload, first_line
 from tessera.tuner.records import Plan, Trial
 from tessera.types.frozen import frozen
 from tessera.types.settings import usable_cpus
@@ -35,6 +37,12 @@ TIMEOUT = 30.0
 START_TIMEOUT = 180.0
 """Seconds that a child may take to import, build its workload and compile the safe plan."""
 _MOST_WORKERS = 16
+LOADING = 5.0
+"""Seconds to load a plan that was compiled and to compare its bits, on a busy machine."""
+_SLOWEST = 10.0
+"""Times the safe plan's time, with which a plan that hangs is told from one that is slow and left after some rounds."""
+_OVERRUN = 1.0
+"""Seconds after those it is given that a compilation may still take; what began last would else never end."""
 _GRACE = 5
 """Seconds after its time-out at which a child is ended by its own alarm, should its parent be gone."""
 _MAIN = "from tessera.tuner.runner import serve; serve()"
@@ -94,68 +102,102 @@ def serve() -> None:
     # Ctrl-C is for the parent, which ends its children; a hang must end even where the parent is gone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    _volunteer()
     job: Job = pickle.loads(connection.recv_bytes())
-    protocol: Protocol = connection.recv()
-    measurer: InProcess | None = None
-    workload: Workload | None = None
+    work = _ChildWork(job, connection.recv())
     while True:
         try:
-            kind, plan, rounds, seconds = connection.recv()
+            kind, part, plan, rounds, seconds = connection.recv()
         except EOFError:
             return
         signal.alarm(int(seconds) + _GRACE)
         try:
-            if workload is None:
-                workload = job.build()
-                measurer = InProcess(workload, protocol)
-            assert measurer is not None
-            connection.send(("done", _answer(kind, workload, measurer, plan, rounds)))
+            connection.send(("done", work.answer(kind, part, plan, rounds)))
         except Exception as error:  # whatever a plan raises costs this plan alone, and is its reason
             connection.send(("failed", first_line(error)))
         signal.alarm(0)
 
 
-def _answer(kind: str, workload: Workload, measurer: InProcess, plan: Plan, rounds: int) -> Any:
-    if kind == "start":
-        return measurer.safe_bits
-    if kind == "prepare":
+def _volunteer() -> None:
+    """Be the process that Linux ends where memory is used up: a plan that takes all of it costs a child."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")
+    except OSError:  # another system, or one that does not let it be said: then memory decides
+        return
+
+
+class _ChildWork:
+    """What a child does: the workload of its job, and the measurer of the part that was asked about last."""
+
+    def __init__(self, job: Job, protocol: Protocol) -> None:
+        self._job, self._protocol = job, protocol
+        self._whole: Any = None
+        self._part: str | None = None
+        self._measurer: InProcess | None = None
+
+    def answer(self, kind: str, part: str, plan: Plan, rounds: int) -> Any:
+        """What a request is answered with."""
+        if self._whole is None:
+            self._whole = self._job.build()
+        if kind == "prepare":
+            return self._prepare(self._whole.part(part) if part else self._whole, plan)
+        if self._measurer is None or self._part != part:
+            if self._measurer is not None:
+                self._measurer.close()
+            workload = self._whole.part(part) if part else self._whole
+            self._part, self._measurer = part, InProcess(workload, self._protocol)
+        if kind == "start":
+            return self._measurer.safe_bits, self._measurer.time_safe()
+        return self._measurer.measure(plan, rounds)
+
+    def _prepare(self, workload: Workload, plan: Plan) -> tuple[str, str]:
+        """Why a plan cannot be compiled, and else a digest of its code, where the workload knows one."""
         try:
-            workload.prepare(plan)
+            return "", workload.prepare(plan) or ""
         except TesseraError as error:
-            return f"not compiled: {first_line(error)}"
-        return ""
-    return measurer.measure(plan, rounds)
+            return f"not compiled: {first_line(error)}", ""
 
 
 # In the parent.
+
+
+def start_child(main: str, files: Sequence[int] = ()) -> tuple[subprocess.Popen[bytes], Connection, IO[bytes]]:
+    """A process that runs a line of Python with our modules, the connection to it, and the file of its errors.
+
+    The connection is its standard input; it keeps open `files`, which are numbers of ours.
+    """
+    ours, theirs = socket.socketpair()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+    process = subprocess.Popen(
+        [sys.executable, "-c", main],
+        stdin=theirs.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(part or os.getcwd() for part in sys.path)},
+        pass_fds=files,
+        start_new_session=True,  # the terminal's Ctrl-C is not for it
+    )
+    theirs.close()
+    return process, Connection(ours.detach()), errors
 
 
 class _Child:
     """A process that serves, and the connection to it."""
 
     def __init__(self, job: bytes, protocol: Protocol) -> None:
-        ours, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _MAIN],
-            stdin=theirs.fileno(),
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(part or os.getcwd() for part in sys.path)},
-            start_new_session=True,  # the terminal's Ctrl-C is not for it
-        )
-        theirs.close()
-        self.connection = Connection(ours.detach())
+        self.process, self.connection, self._errors = start_child(_MAIN)
         self.connection.send_bytes(job)
         self.connection.send(protocol)
         self.deadline = 0.0
+        self.part = ""
         self.plan = Plan()
 
-    def send(self, kind: str, plan: Plan, rounds: int, seconds: float) -> None:
+    def send(self, kind: str, part: str, plan: Plan, rounds: int, seconds: float) -> None:
         """Ask for something that may take so many seconds."""
-        self.plan, self.deadline = plan, time.monotonic() + seconds
+        self.part, self.plan, self.deadline = part, plan, time.monotonic() + seconds
         try:
-            self.connection.send((kind, plan, rounds, seconds))
+            self.connection.send((kind, part, plan, rounds, seconds))
         except OSError:  # it is gone, which whoever receives finds
             self.deadline = time.monotonic()
 
@@ -194,7 +236,8 @@ def _signal_name(number: int) -> str:
 class Isolated:
     """Measures plans of a job in children; `workers` of them compile, one measures. It is a context manager.
 
-    A plan that crashes, hangs for `timeout` seconds, raises, or breaks the device gives a trial with the reason.
+    A plan that crashes, hangs for `timeout` seconds, raises, or breaks the device gives a trial with the reason. Where
+    a job has parts, each call names one.
     """
 
     def __init__(
@@ -211,31 +254,39 @@ class Isolated:
         self._timeout, self._start_timeout = timeout, start_timeout
         self._measuring: _Child | None = None
         self._workers: list[_Child] = []
-        self._prepared: dict[Plan, str] = {}
-        self._bits = ""
+        self._prepared: dict[tuple[str, Plan], tuple[str, str]] = {}
+        """Of each part and plan, why it cannot be compiled, and a digest of its code."""
+        self._codes: dict[tuple[str, str], Plan] = {}
+        """The first plan of each part and code."""
+        self._safe: dict[str, tuple[str, float]] = {}
+        """Of each part, the hash of what its safe plan gives, and the seconds of a run of that."""
         self.restarts = 0
         """Children that were replaced."""
 
     @property
     def safe_bits(self) -> str:
         """The hash of what the safe plan gives; a child is started for it where none runs."""
-        self._start()
-        return self._bits
+        return self.bits_of("")
 
-    def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> Mapping[Plan, str]:
+    def bits_of(self, part: str) -> str:
+        """The hash of what the safe plan of a part gives."""
+        if part not in self._safe:
+            self._start(part)
+        return self._safe[part][0]
+
+    def prepare(self, plans: Sequence[Plan], seconds: float | None = None, part: str = "") -> Mapping[Plan, str]:
         """Compile plans in parallel, beginning none after so many seconds; the reasons of those that failed."""
-        end = None if seconds is None else time.monotonic() + seconds
-        waiting = [plan for plan in dict.fromkeys(plans) if plan not in self._prepared]
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        waiting = [plan for plan in dict.fromkeys(plans) if (part, plan) not in self._prepared]
         idle, busy = self._workers, list[_Child]()
         self._workers = []
         try:
             while waiting or busy:
-                is_over = end is not None and time.monotonic() >= end
-                while waiting and not is_over and len(busy) < self._count:
+                while waiting and time.monotonic() < end and len(busy) < self._count:
                     # A fresh one builds its workload first, which takes longer than any plan.
-                    limit = self._timeout if idle else self._start_timeout
+                    limit = min(self._timeout if idle else self._start_timeout, end - time.monotonic() + _OVERRUN)
                     busy.append(idle.pop() if idle else _Child(self._job, self._protocol))
-                    busy[-1].send("prepare", waiting.pop(0), 0, limit)
+                    busy[-1].send("prepare", part, waiting.pop(0), 0, limit)
                 if not busy:
                     break
                 self._collect(busy, idle)
@@ -243,7 +294,8 @@ class Isolated:
             for child in busy:
                 child.close()
             self._workers = idle
-        return {plan: self._prepared[plan] for plan in plans if self._prepared.get(plan)}
+        found = {plan: self._prepared.get((part, plan), ("", ""))[0] for plan in plans}
+        return {plan: reason for plan, reason in found.items() if reason}
 
     def _collect(self, busy: list[_Child], idle: list[_Child]) -> None:
         """Take the answers of those that are done, or whose time is over."""
@@ -254,17 +306,37 @@ class Isolated:
                 continue
             busy.remove(child)
             answer, is_usable = child.receive()
-            self._prepared[child.plan] = answer[1] if is_usable else f"not compiled: {answer[1]}"
+            found: tuple[str, str] = answer[1] if is_usable else (f"not compiled: {answer[1]}", "")
+            self._prepared[child.part, child.plan] = found
             if is_usable:
                 idle.append(child)
             else:
                 self.restarts += 1
                 child.close()
 
-    def measure(self, plan: Plan, rounds: int = LEAST_ROUNDS) -> Trial:
-        """Measure a plan in the child; raises SearchError (T0810) only where the safe plan cannot run."""
-        child = self._start()
-        child.send("measure", plan, rounds, self._timeout)
+    def _first_of_code(self, plan: Plan, part: str) -> Plan:
+        """The first plan of a part that has the code of this one, of those that were measured; the safe one is first.
+
+        It is known of plans that were prepared, by a workload that knows a digest of code.
+        """
+        for one in (Plan(), plan):
+            _, code = self._prepared.get((part, one), ("", ""))
+            if code:
+                self._codes.setdefault((part, code), one)
+        code = self._prepared.get((part, plan), ("", ""))[1]
+        return self._codes.get((part, code), plan)
+
+    def measure(self, plan: Plan, rounds: int = LEAST_ROUNDS, part: str = "", *, timeout: float | None = None) -> Trial:
+        """Measure a plan in the child; raises SearchError (T0810) only where the safe plan cannot run.
+
+        One with the code of a plan before it is not: the two would differ by noise alone.
+        """
+        first = self._first_of_code(plan, part)
+        if first != plan:
+            return Trial(plan, reason=f"{SAME_CODE} {first}")
+        child = self._start(part)
+        limit = self._limit(part, rounds)
+        child.send("measure", part, plan, rounds, limit if timeout is None else min(limit, timeout))
         try:
             answer, is_usable = child.receive()
         except BaseException:  # Ctrl-C while it ran: what it answers later is of no use
@@ -277,10 +349,12 @@ class Isolated:
             self._drop()
         return trial
 
-    def _start(self) -> _Child:
-        if self._measuring is None:
-            child = self._measuring = _Child(self._job, self._protocol)
-            child.send("start", Plan(), 0, self._start_timeout)
+    def _start(self, part: str) -> _Child:
+        """The child that measures, with the safe plan of a part compiled."""
+        child = self._measuring or _Child(self._job, self._protocol)
+        if self._measuring is None or child.part != part:
+            self._measuring = child
+            child.send("start", part, Plan(), 0, self._start_timeout)
             try:
                 answer, is_usable = child.receive()
             except BaseException:
@@ -292,8 +366,13 @@ class Isolated:
                     f"the safe plan cannot be measured: {answer[1]}",
                     fix="run the function once without tuning; what fails there fails here",
                 )
-            self._bits = answer[1]
-        return self._measuring
+            self._safe[part] = answer[1]
+        return child
+
+    def _limit(self, part: str, rounds: int) -> float:
+        """Seconds that measuring a plan may take: enough for one that is much slower than the safe plan."""
+        runs = self._protocol.warmups + rounds
+        return min(self._timeout, LOADING + _SLOWEST * runs * self._safe[part][1])
 
     def _drop(self) -> None:
         if self._measuring is not None:

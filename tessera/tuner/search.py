@@ -18,7 +18,7 @@ from tessera.diagnostics.codes import SearchError
 from tessera.diagnostics.error import find_nearest
 from tessera.tuner.cost_model import Predict, Prediction
 from tessera.tuner.learned import Correction, Surrogate, correct
-from tessera.tuner.protocol import LEAST_ROUNDS, Measurer, join, relative_time
+from tessera.tuner.protocol import LEAST_ROUNDS, SAME_CODE, Measurer, join, relative_time
 from tessera.tuner.records import Plan, Trial
 from tessera.types.frozen import frozen
 
@@ -178,7 +178,7 @@ class _Ask:
 _Mode: TypeAlias = Generator[_Ask, list[Trial], None]
 
 
-class _BudgetError(Exception):
+class BudgetError(Exception):
     """The budget is over."""
 
 
@@ -207,7 +207,7 @@ class _Session:
             return None
         left = self.budget - self.seconds
         if left <= 0:
-            raise _BudgetError
+            raise BudgetError
         return left
 
     def run(self, mode: _Mode) -> str:
@@ -218,7 +218,7 @@ class _Session:
                 ask = mode.send(self._measure(ask))
         except StopIteration:
             return ""
-        except _BudgetError:
+        except BudgetError:
             return "budget"
         except KeyboardInterrupt:
             return "interrupted"
@@ -252,9 +252,10 @@ class _Session:
         return found
 
     def feasible(self) -> float:
-        """Plans that may be measured, by the part of those asked about that may."""
+        """Plans of different code that may be measured, by the part of those asked about that are."""
         refused = sum(bool(reason) for reason in self._refusals.values())
-        return len(self.plans) * (1 - refused / max(1, len(self._refusals)))
+        same = sum(trial.reason.startswith(SAME_CODE) for trial in self.trials.values())
+        return len(self.plans) * (1 - (refused + same) / max(1, len(self._refusals)))
 
     def _one(self, plan: Plan, rounds: int, reason: str) -> Trial:
         if reason:
@@ -382,7 +383,7 @@ def _hybrid(session: _Session, first: Sequence[Plan], share: float, limit: int) 
     surrogate = Surrogate(plans, [session.predictions.get(plan) for plan in plans])
 
     def count_allowed() -> int:
-        """Plans that may be measured; what was refused leaves less to measure a part of."""
+        """Plans that may be measured; what was refused, or has another's code, leaves less to measure a part of."""
         return min(limit, max(LEAST_MEASURED, len(first), int(share * session.feasible())))
 
     while done < count_allowed():
@@ -398,8 +399,9 @@ def _hybrid(session: _Session, first: Sequence[Plan], share: float, limit: int) 
         # All that a first ranking would measure is compiled together, so that later batches find most of it ready.
         later = [plan for plan in likely if plan not in ask and plan not in session.trials]
         hints = session.admit(later, count_allowed() - len(ask)) if not done else []
-        yield _Ask(tuple(ask), session.rounds, tuple(hints))
-        done, ask = done + len(ask), []
+        trials = yield _Ask(tuple(ask), session.rounds, tuple(hints))
+        # What has the code of a plan before it is no plan of its own: another is measured in its place.
+        done, ask = done + sum(not trial.reason.startswith(SAME_CODE) for trial in trials), []
 
 
 MODES = ("exhaustive", "random", "hyperband", "evolutionary", "hybrid")

@@ -23,7 +23,9 @@ class MatrixInstruction:
     `rounds` are the formats that its operands can be rounded to while they are copied to shared memory, `blocks` the
     candidates (BM, BN, BK) for the blocks of a contraction, in order of preference. One that `computes` takes an A
     operand from registers, where threads compute it; one that `joins` leaves registers for partial results. Operands
-    of what is named `along_k`, dtypes or modes of f32, are taken only where K is their contiguous dim.
+    of what is named `along_k`, dtypes or modes of f32, are taken only where K is their contiguous dim. `windows` are
+    the limits of copies that read windows of images: dtypes, bytes that channels are a multiple of, the longest stride,
+    and bits of distances from edges and within a window, of images of 1, 2, ... dims; empty where there are none.
     """
 
     name: str
@@ -35,6 +37,7 @@ class MatrixInstruction:
     computes: bool = False
     joins: bool = False
     along_k: tuple[str, ...] = ()
+    windows: tuple[str | int, ...] = ()
 
     def problem(self, given: Sequence[int], sizes: Sequence[int]) -> str:
         """What is wrong with rows, columns and K as given for a dot of M x N x K; empty where nothing is."""

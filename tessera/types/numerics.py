@@ -6,7 +6,7 @@ recipe, and is part of compiled files and of the keys of caches, so that no code
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 """Of all recipes together."""
 
 LEAF = 1024

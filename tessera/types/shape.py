@@ -251,7 +251,7 @@ def normalize_slice(
     low, high = (ZERO, size) if is_forward else (Dim.constant(-1), size - 1)
     first = (low if is_forward else high) if start is None else _bound(size, start, low, high)
     last = (high if is_forward else low) if stop is None else _bound(size, stop, low, high)
-    return first, last, step, slice_extent(first, last, step)
+    return first, last, step, slice_extent(first, last, step, size)
 
 
 def _bound(size: Dim, given: DimLike, low: Dim, high: Dim) -> Dim:
@@ -261,8 +261,13 @@ def _bound(size: Dim, given: DimLike, low: Dim, high: Dim) -> Dim:
     return clamp(dim, low, high)
 
 
-def slice_extent(start: Dim, stop: Dim, step: int) -> Dim:
-    """How many elements `start, start + step, ...` has before `stop`."""
+def slice_extent(start: Dim, stop: Dim, step: int, size: Dim | None = None) -> Dim:
+    """How many elements `start, start + step, ...` has before `stop`; all of an axis of `size` are just that.
+
+    An axis has at least 0 elements, also one of `N - 2`, of which nothing but a guard says so.
+    """
+    if size is not None and step == 1 and start == ZERO and stop == size:
+        return size
     distance, stride = (stop - start, step) if step > 0 else (start - stop, -step)
     if not is_at_least(distance, 0):
         distance = ZERO if is_at_least(-distance, 0) else maximum(distance, 0)

@@ -261,6 +261,7 @@ def bits(made: Any) -> list[bytes]:
     return [np.asarray(one).tobytes() for one in results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "sizes"), [(np.float32, (24, 40, 96)), (np.float16, (40,)), (np.float64, (40,))])
 def test_symbolic_heads_have_the_bits_of_static_ones(dtype: Any, sizes: tuple[int, ...]) -> None:
     """The scale is computed in f64 and rounded once, whenever the head dim is known."""

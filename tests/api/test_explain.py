@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ import pytest
 import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.tuner.machine_rates import file_of, host_name, write_rates
+from tessera.types.rates import rates_of
 
 
 @pytest.fixture(autouse=True)
@@ -154,3 +156,16 @@ def test_a_prompt_shows_ir_as_text() -> None:
     graph = lowered.lower(np.ones(3, np.float32)).graph
     assert repr(graph) == str(graph)
     assert "\\n" not in repr(graph)
+
+
+def test_whose_rates_a_roofline_is_at_is_said() -> None:
+    jitted = ts.jit(project)
+    given = ones(64, 64), ones(64, 64)
+    jitted(*given)
+    assert jitted.explain(*given).report["rates"].endswith("; this one was not measured")
+    shipped = rates_of("cpu")
+    assert shipped is not None
+    write_rates(file_of("cpu"), replace(shipped, machine=f"{host_name()} (2 threads)"))
+    assert jitted.explain(*given).report["rates"] == "as measured on this machine"
+    write_rates(file_of("cpu"), replace(shipped, machine="another CPU (2 threads)"))
+    assert "this one was not measured" in str(jitted.explain(*given)), "a folder that several machines share"

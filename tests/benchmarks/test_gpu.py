@@ -18,8 +18,16 @@ from benchmarks.gpu_cases import CASES, LIBRARY, Case
 from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import __all__ as library
 
-PROGRAMS = {"fused_adam"}
-"""What the library has beside kernels of the kernel language."""
+PROGRAMS = {
+    "dropout_residual_layernorm",
+    "fft_conv1d",
+    "fused_adam",
+    "gated_delta_rule",
+    "linear_attention",
+    "selective_scan",
+    "ssd",
+}
+"""What the library has beside kernels of the kernel language: functions of several of them, and of ops."""
 NEEDING = sorted(set(gpu.NAMES) - {"compile"})
 WHERE = ("date", "commit", "hardware", "versions")
 """What every record says of its making."""

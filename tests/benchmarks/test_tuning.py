@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks import cpu_tuning, gpu_tuning
 from benchmarks.tuning_cases import FAMILIES, Case, draw_all, plans_of, space_for
+from tessera.tuner.protocol import SAME_CODE
 from tessera.tuner.records import Plan, Trial
 from tessera.tuner.search import Space, search
 
@@ -73,13 +75,28 @@ def test_the_help_is_printed_and_a_family_that_is_none_is_refused() -> None:
         assert "there is no family gems" in wrong.stderr
 
 
-def test_a_case_of_this_cpu_is_measured_in_a_child(tmp_path: Path) -> None:
-    out = tmp_path / "found.json"
-    case = Case("gemm", (32, 64, 32), "cpu", "f32")
-    bench = gpu_tuning.Bench(3, 1, tmp_path / "pages", 3)
-    gpu_tuning.run([case], bench, 1, 60.0, out)
+def row_measured(case: Case, folder: Path) -> dict[str, Any]:
+    """The row of one case, with three plans of it measured in a child."""
+    out = folder / "found.json"
+    gpu_tuning.run([case], gpu_tuning.Bench(3, 1, folder / "pages", 3), 1, 60.0, out)
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["summary"]["cases"] == 1
-    assert found["rows"][0]["measured"] == 3
-    assert found["rows"][0]["reasons"] == {}
-    assert len(list((tmp_path / "pages").iterdir())) == 1
+    assert len(list((folder / "pages").iterdir())) == 1
+    (row,) = found["rows"]
+    return row
+
+
+def test_a_case_of_this_cpu_is_measured_in_a_child(tmp_path: Path) -> None:
+    """Tiles of a map are code of their own."""
+    row = row_measured(Case("map", (64, 128), "cpu", "f32"), tmp_path)
+    assert row["plans"] == row["measured"] == 3
+    assert row["reasons"] == {}
+    assert row["default_microseconds"] > 0
+
+
+def test_a_case_whose_plans_have_one_code_is_not_measured(tmp_path: Path) -> None:
+    """A CPU packs matrices by its caches, whatever the block: plans would differ by noise alone."""
+    row = row_measured(Case("gemm", (32, 64, 32), "cpu", "f32"), tmp_path)
+    assert (row["plans"], row["measured"]) == (3, 0)
+    assert row["reasons"] == {f"{SAME_CODE} {Plan()}": 3}
+    assert (row["default_share"], row["best"]) == (1.0, "the default")

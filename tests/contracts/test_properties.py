@@ -63,6 +63,10 @@ PROPERTIES = {
     "graph-inline-custom": "tests/transforms/test_custom.py::test_the_derivative_is_used_and_is_the_central_difference",
     "graph-jvp": "tests/transforms/test_every_op.py::test_tangents_are_central_differences",
     "graph-linearize": "tests/transforms/test_every_op.py::test_tangents_are_central_differences",
+    "graph-unfold-windows": "tests/graph/test_unfold_windows.py::test_meaning_is_kept_bit_for_bit",
+    "schedule-choose-layouts": "tests/schedule/test_choose_layouts.py::test_meaning_and_bits_are_kept_in_every_order",
+    "schedule-form-mesh-regions": "tests/schedule/test_mesh_regions.py"
+    "::test_meaning_is_kept_and_regions_are_those_of_the_scopes",
     "graph-vjp": "tests/features/test_graph.py::test_G2_the_adjoint_of_a_text_computes_the_gradient",
     "graph-vmap": "tests/transforms/test_vmap.py::test_a_batch_of_an_op_is_the_op_of_each",
     "graph-resolve-placeholders": "tests/graph/test_resolve_placeholders.py"
@@ -87,6 +91,9 @@ PROPERTIES = {
     "nvptx-add-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_dot_of_nothing_is_what_follows_it",
     "nvptx-prune-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_dot_of_nothing_is_what_follows_it",
     "schedule-branch-on-rows": "tests/schedule/test_branch_on_rows.py::test_meaning_is_kept",
+    "schedule-attach-choices": (
+        f"{PLANNING}/test_passes.py::test_choices_are_written_on_the_groups_that_are_meant_and_nowhere_else"
+    ),
     "schedule-check-effects": CHECKED,
     "schedule-check-policy": CHECKED,
     "schedule-choose-tiles": "tests/determinism/test_bits.py::test_any_schedule_gives_the_same_bits",
@@ -146,6 +153,8 @@ PROPERTIES = {
     "nvptx-broadcast-scalars": (
         "tests/backends/nvptx/test_broadcast_scalars.py::test_what_is_broadcast_is_the_same_for_each_element"
     ),
+    "nvptx-broadcast-loads": f"{NVPTX}/test_broadcast_loads.py::test_what_is_loaded_for_each_element_means_the_same",
+    "nvptx-separate-vectors": f"{NVPTX}/test_separate_vectors.py::test_rows_and_columns_have_vectors_of_their_own",
     "nvptx-swizzle-tiles": SAME,
     "cpu-check-accesses": "tests/target/test_check_accesses.py::test_lowering_keeps_the_accesses_of_random_bodies",
     "cpu-compare-accesses": "tests/target/test_mutations.py::test_kernels_without_faults_pass",

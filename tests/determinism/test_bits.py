@@ -64,6 +64,7 @@ def schedules(name: str) -> Iterator[dict[str, Any]]:
         yield {"features": tuple(name for name in features if not name.startswith("avx512"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_any_schedule_gives_the_same_bits(name: str) -> None:
     case = CASES[name]

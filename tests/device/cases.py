@@ -75,8 +75,9 @@ def op_case(spec: OpSpec, dtype: DType, calls: int = 4) -> DeviceCase | None:
     def check(number: int, outputs: Sequence[Any]) -> None:
         case = made[number]
         where = f"{spec.short_name} {dtype} {dict(form.sizes[numbers[number]])} on a GPU"
-        # Groups of rows are gathered into shared memory, so that any sizes go to tensor cores, odd ones too.
-        on_tensor_cores = spec.short_name.startswith("ragged") and dtype.bytes < 4
+        # Groups of rows are gathered into shared memory, and windows are written as rows of matrices, so that any sizes
+        # go to tensor cores, odd ones too.
+        on_tensor_cores = spec.short_name.startswith(("ragged", "conv")) and dtype.bytes < 4
         found = results(as_tuple(outputs))
         assert_close(spec, case.arrays, case.attributes, found, where, on_tensor_cores=on_tensor_cores)
 

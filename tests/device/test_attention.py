@@ -198,6 +198,14 @@ def test_blocks_of_queries_change_no_bit() -> None:
         assert len(found) == 1
 
 
+def test_keys_that_rows_of_a_wide_block_do_not_see_change_no_bit() -> None:
+    """Blocks of 192 queries meet keys that their first rows do not see."""
+    q, k, v = (random((3, 8, 1280, 64)) for _ in range(3))
+    jitted = [ts.jit(causal_with_lse, backend="cuda", overrides={"attention.queries": block}) for block in (64, 192)]
+    found = {b"".join(np.asarray(part).tobytes() for part in one(q, k, v)) for one in jitted}
+    assert len(found) == 1
+
+
 def test_uneven_programs_are_all_taken_each_time() -> None:
     """Programs are given out by a counter: many launches of several sizes in a row, none of which waits."""
     jitted = ts.jit(causal_with_lse, backend="cuda")

@@ -91,7 +91,7 @@ def test_bits_of_other_dtypes_depend_on_no_choice(name: str) -> None:
 
 @pytest.mark.parametrize("size", [(300, 264, 520), (77, 100, 333), (1, 96, 640)])
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("names", ["i8 i8", "e4m3 e4m3", "tf32 tf32"])
+@pytest.mark.parametrize("names", ["i8 i8", "u8 u8", "u8 i8", "i8 u8", "e4m3 e4m3", "tf32 tf32"])
 def test_operands_that_lie_across_k(names: str, form: str, size: tuple[int, int, int]) -> None:
     """Integers are exact; floats have the bits of operands that lie along it."""
     (m, n, k), (first, _, second) = size, names.partition(" ")
@@ -117,6 +117,30 @@ def test_operands_that_lie_across_k(names: str, form: str, size: tuple[int, int,
     found = on_gpu(program, *given, **policy)
     np.testing.assert_array_equal(found, on_gpu(along, x, w, **policy))
     assert distance(found, wide(x) @ wide(w).T) <= (0.0 if is_integer else 1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16, 64])
+@pytest.mark.parametrize(
+    ("n", "k"), [(2051, 2050), (4100, 1029), (4098, 1027), (8197, 1024), (40001, 333), (2061, 1030)]
+)
+@pytest.mark.parametrize("form", ["nn", "nt"])
+def test_few_rows_of_matrices_whose_rows_begin_anywhere(form: str, n: int, k: int, rows: int) -> None:
+    """Threads copy them; the bits are those of rows that TMA takes, and infinities stay in their row and column."""
+    x, w = random(rows, k), random(*((k, n) if form == "nn" else (n, k)))
+    w[5, 7] = np.inf
+    wider = np.zeros((k, -(-n // 8) * 8), BF16) if form == "nn" else np.zeros((n, -(-k // 8) * 8), BF16)
+    wider[: w.shape[0], : w.shape[1]] = w
+    if form == "nn":
+        found, wanted = on_gpu(nn, x, w), on_gpu(nn, x, wider)[:, :n]
+    else:
+        padded = np.zeros((rows, wider.shape[1]), BF16)
+        padded[:, :k] = x
+        found, wanted = on_gpu(nt, x, w), on_gpu(nt, padded, wider)
+    assert found.tobytes() == wanted.tobytes()
+    is_finite = np.isfinite(wide(w)).all(axis=0 if form == "nn" else 1)
+    np.testing.assert_array_equal(np.isfinite(wide(found)).all(axis=0), is_finite)
+    right = wide(w) if form == "nn" else wide(w).T
+    assert distance(found[:, is_finite], (wide(x) @ right[:, is_finite])) <= 2.0**-8
 
 
 @pytest.mark.parametrize(("k", "n"), [(520, 264), (333, 264), (333, 77)])

@@ -14,6 +14,7 @@ from tessera.backends.nvptx import host
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import StreamRaceError
+from tessera.frontend.pytree import map_leaves
 from tessera.ir.schedule.host_program.launch_order import BEGIN, StreamPlan, assign_streams
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda import streams as cuda_stream
@@ -103,11 +104,14 @@ def test_a_captured_training_step_is_clean() -> None:
     step = ts.train.make_step(loss, optimizer, grad_norm=True, donate=False, overrides={"launch.streams": 4})
     with ts.device(ts.gpu[0]):
         state = ts.train.State.init(params, optimizer)
+    state = map_leaves(ts.cuda.array, state)  # a capture copies nothing, and counts and keys are made on the host
     x = ts.cuda.array(rng.standard_normal((128, sizes[0])).astype(np.float32))
     expected, _ = step(state, x)
     with ts.cuda.race_check() as log, ts.cuda.capture() as graph:
         found, _ = step(state, x)
-    assert len({entry.stream for entry in log if isinstance(entry, Launch)}) > 1
+    # A graph keeps the log of its capture, and gives it out as it is replayed.
+    watched = [*log, *graph.entries]
+    assert len({entry.stream for entry in watched if isinstance(entry, Launch)}) > 1
     for _ in range(20):
         graph.replay()
         for one, other in zip(found.params, expected.params, strict=True):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import linecache
+import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import tessera
 from tessera import ops
 from tessera.diagnostics.edit import Expression, edit_literal, edit_text, expression_at
 from tessera.diagnostics.error import Fix, Span, TesseraError
 
-IMPORTS = "import tessera as ts\nfrom tessera import f32, ops as o\nimport numpy as np\n"
+IMPORTS = "import tessera as ts\nfrom tessera import f32, ops as o\nimport numpy as np\nx = y = w = None\n"
 
 
 def parsed(folder: Path, text: str, before: str = "z = ", imports: str = IMPORTS) -> tuple[Expression, str]:
@@ -161,3 +165,83 @@ def test_a_cell_has_what_was_imported_before_it(monkeypatch: pytest.MonkeyPatch)
     assert found is not None
     assert [part.text for part in found.operands(1)] == ["x"]
     assert found.name_of("ops.pad") == "o.pad"
+
+
+def raised(namespace: dict[str, Any], text: str, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The error of a text that is run like a cell of a notebook: what it uses comes from elsewhere."""
+    monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+    with pytest.raises(TesseraError) as caught:
+        exec(compile(text, name, "exec"), namespace)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ts.ops.matmul(a, b)\n",
+        "o.matmul(a, b)\n",
+        "held.matmul(a, b)\n",
+        "held.ops.matmul(a, b)\n",
+        "def f():\n    q = ts.ops\n    return q.matmul(a, b)\nf()\n",
+        "def f(q):\n    return q.matmul(a, b)\nf(o)\n",
+        "@ts.jit\ndef f(a, b):\n    return ts.ops.matmul(a, b)\nf(a, b)\n",
+    ],
+)
+def test_where_a_function_is_found_is_no_operand_of_it(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import stands in another cell or module, or there is none: the frame says what a name is."""
+    held = SimpleNamespace(ops=ops, matmul=ops.matmul)
+    namespace = {"ts": tessera, "o": ops, "held": held, "a": tessera.ones((2, 3)), "b": tessera.ones((2, 3))}
+    shown = raised(namespace, text, "<cell of a notebook>", monkeypatch)
+    assert "`a.shape[1] = 3` and `b.shape[0] = 2`" in shown
+    assert "transpose `b`" in shown
+    assert "(a, b.T)" in shown
+
+
+def test_a_module_of_a_star_import_is_no_operand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "star_names.py").write_text("import tessera as ts\na = b = ts.ones((2, 3))\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    file = tmp_path / "star_program.py"
+    file.write_text("from star_names import *\nts.ops.matmul(a, b)\n", encoding="utf-8")
+    with pytest.raises(TesseraError, match=r"`a\.shape\[1\] = 3` and `b\.shape\[0\] = 2`"):
+        runpy.run_path(str(file))
+
+
+def test_a_receiver_that_nobody_knows_gives_no_operands(tmp_path: Path) -> None:
+    expression, _ = parsed(tmp_path, "unknown.matmul(a, b, axis=1)", imports="from model import *\n")
+    assert expression.operands(2) == []
+    assert expression.argument("x", 0) is None
+    axis = expression.argument("axis")
+    assert axis is not None
+    assert axis.text == "1"
+
+
+@pytest.mark.parametrize("method", ["autotune", "schedule", "lower", "explain", "profile", "trace"])
+@pytest.mark.parametrize("receiver", ["forward", "holder.forward", "ts.jit(plain)"])
+def test_a_jitted_function_is_no_argument_of_its_methods(
+    receiver: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plain(x: tessera.Tensor["M", 3, tessera.f32], y: tessera.Tensor["M", 4, tessera.f32]) -> tessera.Tensor:
+        return ops.sum(x) + ops.sum(y)
+
+    forward = tessera.jit(plain)
+    namespace = {"ts": tessera, "plain": plain, "forward": forward, "holder": SimpleNamespace(forward=forward)}
+    namespace |= {"a": tessera.ones((2, 3)), "b": tessera.ones((2, 3))}
+    shown = raised(namespace, f"{receiver}.{method}(a, b)\n", f"<cell {receiver} {method}>", monkeypatch)
+    assert f"{receiver}.{method}(a, ts.ops.pad(b, [(0, 0), (0, 1)]))" in shown
+
+
+def test_an_object_is_the_first_argument_of_its_jitted_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+class Model:
+    @ts.jit
+    def forward(self, x: ts.Tensor["M", 4, ts.f32]):
+        return x
+
+Model().forward(a)
+"""
+    namespace: dict[str, Any] = {"ts": tessera, "a": tessera.ones((2, 3))}
+    made = raised(namespace, text, "<cell of a model>", monkeypatch)
+    assert "Model().forward(ts.ops.pad(a, [(0, 0), (0, 1)]))" in made
+    namespace["model"] = namespace["Model"]()
+    named = raised(namespace, "model.forward(a)\n", "<cell of a call>", monkeypatch)
+    assert "model.forward(ts.ops.pad(a, [(0, 0), (0, 1)]))" in named

@@ -33,6 +33,17 @@ def returns(expression: str, arguments: str = "X", parameters: str = "x") -> str
     return traced(f"return {expression}", arguments, parameters)
 
 
+def masked(condition: str) -> str:
+    """An attention whose mask is this condition."""
+    return attended(f"Q, Q, Q, mask=lambda b, h, i, j: {condition}")
+
+
+def attended(arguments: str) -> str:
+    """An attention of these arguments."""
+    given = "Q, T = ts.ones((1, 2, 8, 16)), np.ones((2, 8), np.float32)"
+    return f"{given}\nts.ops.attention({arguments})\n"
+
+
 SYMBOLIC = 'x: Tensor["N", f32]'
 
 MISTAKES: dict[str, Mistake] = {
@@ -64,6 +75,41 @@ MISTAKES: dict[str, Mistake] = {
     "and of not": Mistake(returns("ts.ops.where(x > 0 and not x < 1, x, 0)"), ("(x > 0) & ~(x < 1)",)),
     "a chained comparison": Mistake(
         returns("ts.ops.where(0 < x < 1, x, 0)"), ("chained comparison", "(0 < x) & (x < 1)")
+    ),
+    # `&` between comparisons, which Python takes for a part of what is compared
+    "i >= j & i - j < 4": Mistake(
+        masked("i >= j & i - j < 4"), ("`&` binds tighter than comparisons: write `(i >= j) & (i - j < 4)`",)
+    ),
+    "i >= j & i - j < 4 | j == 0": Mistake(
+        masked("i >= j & i - j < 4 | j == 0"), ("write `(i >= j) & (i - j < 4) | (j == 0)`",)
+    ),
+    "h == 0 | i >= j": Mistake(
+        masked("h == 0 | i >= j"),
+        (
+            "`|` binds tighter",
+            "(h == 0) | (i >= j)",
+        ),
+    ),
+    "0 <= i < j + 1 & 0 <= j": Mistake(masked("0 <= i < j + 1 & 0 <= j"), ("(0 <= i) & (i < j + 1) & (0 <= j)",)),
+    "(h == 0) | i >= j > 2": Mistake(masked("(h == 0) | i >= j > 2"), ("(h == 0) | (i >= j) & (j > 2)",)),
+    "0 <= i & 3 < 4": Mistake(masked("0 <= i & 3 < 4"), ("write `(0 <= i & 3) & (i & 3 < 4)`",)),
+    "0 <= (i & j) < 4": Mistake(masked("0 <= (i & j) < 4"), ("write `(0 <= i & j) & (i & j < 4)`",)),
+    # Tables and functions of an attention
+    "an array in a score": Mistake(
+        attended("Q, Q, Q, score=lambda s, b, h, i, j: s + T[h, i]"), ("`T = ts.asarray(T)`", "s + ts.asarray(T)[h, i]")
+    ),
+    "a row of an array in a mask": Mistake(
+        attended("Q, Q, Q, mask=lambda b, h, i, j: T[0][i] > 0"), ("make `T[0]` a tensor", "ts.asarray(T[0])[i] > 0")
+    ),
+    "an array that is written to": Mistake(
+        traced("held = np.zeros(4)\nheld[:] = x\nreturn x"),
+        ("NumPy needs the value of a traced tensor", "= help: use `tessera.ops` instead of `numpy`"),
+        returns("ts.ops.zeros_like(x) + x"),
+    ),
+    "a mask in place of the values": Mistake(
+        attended("Q, Q, lambda b, h, i, j: i >= j"),
+        ("`v` of `attention` is missing", "write `mask=`"),
+        attended("Q, Q, Q, mask=lambda b, h, i, j: i >= j"),
     ),
     "if": Mistake(
         traced("if x.sum() > 0:\n    return x\nreturn -x"),

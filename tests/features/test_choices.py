@@ -37,6 +37,10 @@ def product(x: Any, w: Any) -> Any:
     return x @ w
 
 
+def across(x: Any, y: Any) -> Any:
+    return ops.softmax(ops.transpose(x) + y)
+
+
 def transposed(a: Any, b: Any) -> Any:
     return ops.matmul(a, ops.transpose(b), dtype=ts.f32)
 
@@ -148,6 +152,7 @@ CASES: dict[str, Case] = {
     "fusion.contraction": Case(block, BLOCK, False, "schedule"),
     "fusion.assembly": Case(unpacked, PACKED, False, "schedule", "cuda"),
     PROMISED: Case(activated, HEADS, False, "schedule"),
+    "layout.order": Case(across, (full(64, 64), full(64, 64)), (0, 1), "schedule"),
     "map.tile": Case(block, BLOCK, 64),
     "row.columns": Case(columns, (full(300, 400),), 64),
     "row.levels": Case(centred, (np.broadcast_to(np.float32(0), (8192, 2048)),), 0, "tile", "cuda"),

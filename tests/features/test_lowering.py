@@ -90,7 +90,7 @@ def test_C1_1_as_many_groups_as_kernels_run(sizes: dict[str, int], count: int, m
 
 def test_C1_2_loop_nests_are_printed_and_run() -> None:
     tape = trace(lambda x, w: x @ w, tensor("M K"), tensor("K N"))
-    plan = run_schedule(simplify(tape), steps=6)
+    plan = run_schedule(simplify(tape), steps=7)
     choices = [op for op in of_kind(plan, "tsched.tile") if op.value("knob") == "contraction.block"]
     module = run_schedule(simplify(tape))
     kernels = [op for op in of_kind(module, "ttile.kernel") if op.value("kind") == "contraction"]
@@ -127,7 +127,7 @@ CUT = (2 * 2304 + 2304 * 5 + 2 * 10) + (2 * 10 + 10) + (10 + 10) + (10 + 5 * 3 +
 )
 def test_C6_costs_add_up(sizes: Mapping[str, int], flops: int, elements: int) -> None:
     tape = trace(multiply_twice, tensor("M K"), tensor("K N"), tensor("N P"))
-    (plan,) = programs_in(run_schedule(simplify(tape), steps=6))
+    (plan,) = programs_in(run_schedule(simplify(tape), steps=7))
     program = lower(tape, Options()).program
     for root, name in ((plan, "tsched.fuse"), (program, "tsched.call")):
         for op in of_kind(root, name):

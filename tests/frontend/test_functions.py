@@ -26,13 +26,16 @@ OTHER_NAMES = {
     "prefetch", "stop_gradient",  # tessera.prefetch, tessera.stop_gradient
     "custom_function", "checkpoint", "checkpoint_name",  # tessera.custom_vjp, tessera.checkpoint, ...
     "attention_with_lse",  # attention(..., return_lse=True)
+    "scored_attention", "scored_attention_with_lse",  # attention(..., score=..., mask=...)
     "cast", "slice", "index_get", "index_put",  # astype, x[...], x.at[...]
 }  # fmt: skip
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
     "take_along_legal", "index_legal", "take_legal", "pad_gather", "attention_parts", "attention_join", "kv_write",
     "attention_tangent", "attention_backward", "attention_backward_keys", "ragged_blocks", "ragged_outer",
-    "join_segments", "size_cond", "custom_linear", "optimization_barrier", "saved_value",
+    "conv_weights", "scored_attention_tangent", "scored_attention_backward",
+    "join_segments", "unfold", "dot_windows", "fma_chain", "size_cond", "custom_linear", "optimization_barrier",
+    "saved_value",
 }  # fmt: skip
 """What decompositions are made of; users do not call them."""
 

@@ -188,6 +188,16 @@ def test_what_holds_by_a_guard_only_is_left_alone() -> None:
     row = Node(tensor("S", dtype=f32))
     cut = Graph().plain("slice", row, start=size(1), stop=free, step=(1,))
     assert g("slice", cut, start=size(1), stop=(Dim.symbol("K") - 1,), step=(1,)).operands == (cut,)
+    whole = (Dim.symbol("S") - 2,)
+    short = Graph().plain("slice", Node(TensorType(whole, f32)), start=size(0), stop=free, step=(1,))
+    assert g("slice", short, start=size(0), stop=whole, step=(1,)).operands == (short,)
+
+
+def test_all_of_an_axis_is_dropped_where_a_guard_alone_says_that_it_is_there() -> None:
+    row = Node(tensor(Dim.symbol("S") - 2, 4, dtype=f32))
+    assert g("slice", row, start=size(0, 0), stop=(Dim.symbol("S") - 2, Dim.of(4)), step=(1, 1)) is row
+    (half,) = infer("slice", row.type, start=size(0, 1), stop=(Dim.symbol("S") - 2, Dim.of(4)), step=(1, 1))
+    assert str(half) == "[S - 2, 3] f32"
 
 
 Step: TypeAlias = tuple[str, dict[str, Any]]

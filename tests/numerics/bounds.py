@@ -14,6 +14,7 @@ from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops.attention import causal_mask
 from tessera.ir.graph.ops.einsum import parse_equation
 from tessera.ir.graph.ops.random import random_bits, split_words
+from tessera.ir.graph.score_forms import apply_to_arrays
 from tessera.types.dtype import DType
 from tessera.types.numerics import LANES, LEAF
 from tests.numerics.forms import results
@@ -234,11 +235,9 @@ class _Scores:
         self.group = q.shape[1] // max(k.shape[1], 1)
         self.q, self.k, self.v = np.abs(q), *(np.abs(np.repeat(one, self.group, axis=1)) for one in (k, v))
         self.scale = abs(asked.attributes["scale"] or 1.0 / np.sqrt(max(q.shape[3], 1)))
-        added = causal_mask(q.shape[2], k.shape[2]) if asked.attributes.get("causal") else np.zeros(())
-        for mask in masks:
-            added = added + mask.astype(np.float64)
         sign = np.sign(asked.attributes["scale"] or 1.0)
-        scores = sign * self.scale * q @ np.swapaxes(np.repeat(k, self.group, axis=1), 2, 3) + added
+        raw: Array = sign * self.scale * q @ np.swapaxes(np.repeat(k, self.group, axis=1), 2, 3)
+        scores, added = self._change(raw, masks)
         top = scores.max(-1, keepdims=True, initial=-np.inf)
         top = np.where(top == -np.inf, 0.0, top)
         total = np.exp(scores - top).sum(-1, keepdims=True)
@@ -252,6 +251,17 @@ class _Scores:
         if lse is None:
             reach = reach + reach.max(-1, keepdims=True, initial=0.0)
         self.relative = asked.eps * asked.sides * (reach + 4 * finite + keys + 2 * EXP + 16)
+
+    def _change(self, raw: Array, masks: Sequence[Array]) -> tuple[Array, Array]:
+        """Scores with what is added to them, or as functions make them: those of samples have slopes of at most 1."""
+        given = self.asked.attributes
+        if "score" in given:
+            scores = apply_to_arrays(raw, given["score"], given["mask"], masks)
+            return scores, 8 * (np.abs(np.where(np.isfinite(scores), scores, 0.0)) + np.abs(raw))
+        added = causal_mask(raw.shape[2], raw.shape[3]) if given.get("causal") else np.zeros(())
+        for mask in masks:
+            added = added + mask.astype(np.float64)
+        return raw + added, added
 
     def join(self, x: Array) -> Array:
         """The sum over heads that share one."""
@@ -311,6 +321,11 @@ def _attention_tangent(asked: Asked) -> Array:
         return made + (of.shares * error) @ np.repeat(given[2], of.group, axis=1) if 2 in given else made
 
 
+def _scored(bound: Bound) -> Bound:
+    """The same with a function, whose slope has the error of its score once more."""
+    return lambda asked: 2 * bound(asked)
+
+
 def _cross_entropy(asked: Asked) -> Array:
     logits = asked.arrays[0].astype(np.float64)
     length = logits.shape[-1]
@@ -349,6 +364,13 @@ def _is_chain(asked: Asked) -> bool:
 def _chain(inner: Callable[[Asked], int]) -> Bound:
     other = _product(inner)
     return lambda asked: np.zeros(asked.exact.shape) if _is_chain(asked) else other(asked)
+
+
+def _windows_summed(asked: Asked) -> int:
+    """K of a contraction over windows: elements of weights, or positions of images."""
+    form = asked.attributes["positions"]
+    other = asked.arrays[1 if form == "rows" else 0].shape
+    return math.prod(other[:-1] if form == "k" else other[1:])
 
 
 def _terms(asked: Asked) -> int:
@@ -390,6 +412,9 @@ BOUNDS: dict[str, Bound] = {
     "attention_tangent": _attention_tangent,
     "attention_backward": _attention_backward,
     "attention_backward_keys": _attention_backward_keys,
+    **dict.fromkeys(("scored_attention", "scored_attention_with_lse"), _attention),
+    "scored_attention_tangent": _scored(_attention_tangent),
+    "scored_attention_backward": _scored(_attention_backward),
     "cross_entropy": _cross_entropy,
     "matmul": _chain(lambda asked: asked.arrays[0].shape[-1]),
     **dict.fromkeys(("ragged_dot", "ragged_blocks"), _chain(lambda asked: asked.arrays[0].shape[-1])),
@@ -397,7 +422,14 @@ BOUNDS: dict[str, Bound] = {
     "dot_general": _chain(lambda asked: asked.arrays[0].size),
     "conv1d": _chain(lambda asked: math.prod(asked.arrays[1].shape[1:])),
     "conv2d": _chain(lambda asked: math.prod(asked.arrays[1].shape[1:])),
+    "conv3d": _chain(lambda asked: math.prod(asked.arrays[1].shape[1:])),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        _chain(lambda asked: asked.arrays[1].shape[0] * math.prod(asked.arrays[1].shape[2:])),
+    ),
     "conv_windows": _chain(lambda asked: math.prod(asked.arrays[0].shape[1:])),
+    "conv_weights": _chain(lambda asked: asked.arrays[0].size),
+    "dot_windows": _chain(_windows_summed),
     "einsum": _product(_terms),
     "normal": _normal,
 }  # fmt: skip

@@ -185,13 +185,14 @@ def case_of(spec: OpSpec, dtype: DType, form: Form, number: int) -> Case:
         np.asarray(operand.values(rng, shape, operand.dtype_in(dtype)))
         for operand, shape in zip(form.operands, form.shapes(sizes), strict=True)
     ]
-    case = Case(
-        [array for array, operand in zip(arrays, form.operands, strict=True) if operand.passed],
-        spec.with_defaults(form.attributes({name: Dim.constant(size) for name, size in sizes.items()}, dtype)),
-    )
+    passed = [(array, operand) for array, operand in zip(arrays, form.operands, strict=True) if operand.passed]
+    types = [TensorType.of(array.shape, operand.dtype_in(dtype)) for array, operand in passed]
+    given = form.attributes({name: Dim.constant(size) for name, size in sizes.items()}, dtype)
+    # What sizes decide, as lengths of segments, is part of the recipe: the reference is asked what the program is.
+    case = Case([array for array, _ in passed], spec.complete(given, types))
     for at, (array, operand) in enumerate(zip(arrays, form.operands, strict=True)):
-        given = laid_out(array, number + at)
-        case.given.append(Tensor.of(given, dt.i4) if operand.dtype_in(dtype) is dt.i4 else given)
+        placed = laid_out(array, number + at)
+        case.given.append(Tensor.of(placed, dt.i4) if operand.dtype_in(dtype) is dt.i4 else placed)
     return case
 
 

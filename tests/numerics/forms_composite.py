@@ -33,9 +33,9 @@ PRODUCTS = named(
     "MKN",
     (1, 1, 1), (1, 7, 1), (7, 1, 5), (3, 0, 4), (0, 3, 4), (4, 3, 0), (2, 3, 5), (5, 8, 13), (6, 16, 16), (7, 17, 33),
     (8, 32, 7), (13, 13, 31), (1, 67, 97), (97, 67, 1), (16, 64, 64), (31, 33, 65), (61, 5, 127), (128, 2, 129),
-    (33, 131, 47), (257, 3, 263),
+    (33, 131, 47), (3, 5003, 7), (257, 3, 263),
 )  # fmt: skip
-"""Matrix products: empty, rows, columns, prime, around the sizes of register blocks, and of more than 2**16."""
+"""Matrix products: empty, rows, columns, prime, around the sizes of register blocks, several segments, over 2**16."""
 
 
 def _typed(dtype: DType, **attributes: Any) -> Attributes:
@@ -149,6 +149,45 @@ def conv2d(spec: OpSpec, dtype: DType) -> list[Form]:
     return forms
 
 
+def conv3d(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Padded in every dtype; strides and groups in one."""
+    operands = (Operand(("N", "C", 4, "H", "W")), Operand(("O", "C", 2, 3, 3)))
+    forms = [Form("padded", operands, IMAGES, constantly(padding=(1,)))]
+    if dtype.name == sample_dtype(spec):
+        grouped = (Operand(("N", 4, 3, "H", "W")), Operand((6, 2, 2, 1, 3)))
+        steps = constantly(groups=2, stride=(1, 2, 1), dilation=(2, 1, 1))
+        forms.append(Form("groups", grouped, tuple(_but(one, "CO") for one in IMAGES[1:20:4]), steps))
+    return forms
+
+
+def conv_transpose(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Strides that leave phases of several taps, of one and of none, cut and grown."""
+    spatial = int(spec.short_name[-2])
+    sizes = ("L",) if spatial == 1 else ("H", "W") if spatial == 2 else (2, "H", "W")
+    rows = LINES if spatial == 1 else IMAGES
+    operands = (Operand(("N", "C", *sizes)), Operand(("C", "O", *(3, 2, 3)[:spatial])))
+    forms = [Form("strided", operands, rows, constantly(stride=(2,), padding=(1,), output_padding=(1,)))]
+    if dtype.name == sample_dtype(spec):
+        forms.append(Form("gaps", operands, rows[:18:6], constantly(stride=(4,), dilation=(2,))))
+        grouped = (Operand(("N", 4, *sizes)), Operand((4, 3, *(3, 2, 3)[:spatial])))
+        less = tuple(_but(one, "CO") for one in rows[:18:6])
+        forms.append(Form("groups", grouped, less, constantly(groups=2, stride=(3,), padding=(1,))))
+    return forms
+
+
+def conv_weights(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Sums over lines of one segment and of many, grouped and not."""
+    one, two = (Dim.of(1),), (Dim.of(2),)
+    operands = (Operand(("N", "O", "L")), Operand(("N", "C", "L")))
+    window = constantly(taps=(Dim.of(3),), stride=(1,), dilation=(1,), low=one, high=one)
+    forms = [Form("plain", operands, LINES, window)]
+    if dtype.name == sample_dtype(spec):
+        grouped = (Operand(("N", 2, "O", "L")), Operand(("N", 2, "C", "L")))
+        more = constantly(taps=(Dim.of(3),), stride=(1,), dilation=(2,), low=two, high=two, grouped=True)
+        forms.append(Form("grouped", grouped, (*LINES[3::3], LINES[-1]), more))
+    return forms
+
+
 def conv_windows(spec: OpSpec, dtype: DType) -> list[Form]:
     """Windows over lines, grouped and not."""
     one = (Dim.of(1),)
@@ -158,6 +197,26 @@ def conv_windows(spec: OpSpec, dtype: DType) -> list[Form]:
         grouped = (Operand((2, "O", "C", 2)), Operand(("N", 2, "C", "L")))
         more = constantly(stride=(1,), dilation=(2,), low=(Dim.of(0),), high=one, grouped=True)
         forms.append(Form("grouped", grouped, LINES[::3], more))
+    return forms
+
+
+def dot_windows(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Windows over lines with their channels last, whose positions are rows, columns, or summed."""
+
+    def window(positions: str) -> Any:
+        more = {"taps": (Dim.of(3),)} if positions == "k" else {}
+        kept = {"stride": (1,), "dilation": (1,), "low": (Dim.of(1),), "positions": positions, **more}
+
+        def attributes(dims: Mapping[str, Dim], dtype: DType) -> Mapping[str, Any]:
+            return {**kept, "shape": (dims["L"],)}
+
+        return attributes
+
+    image, weights, summed = Operand(("N", "L", "C")), Operand(("O", 3, "C")), Operand(("N", "L", "O"))
+    forms = [Form("rows", (image, weights), LINES, window("rows"))]
+    if dtype.name == sample_dtype(spec):
+        forms.append(Form("columns", (weights, image), LINES[::3], window("columns")))
+        forms.append(Form("summed", (summed, image), LINES[::3], window("k")))
     return forms
 
 
@@ -174,8 +233,8 @@ def pool(spec: OpSpec, dtype: DType) -> list[Form]:
     return forms
 
 
-def _but(sizes: Sizes, name: str) -> Sizes:
-    return {own: size for own, size in sizes.items() if own != name}
+def _but(sizes: Sizes, names: str) -> Sizes:
+    return {own: size for own, size in sizes.items() if own not in names}
 
 
 def along(spec: OpSpec, dtype: DType) -> list[Form]:
@@ -357,6 +416,13 @@ def join_segments(spec: OpSpec, dtype: DType) -> list[Form]:
     sizes = tuple({"P": min(max(one["T"], 1), 128), "D": one["D"]} for one in HEADS)
     sizes += ({"P": 3, "D": 0}, {"P": 11, "D": 3001})
     return [Form("joined", (Operand(("P", 2, "D")),), sizes, constantly(dtype=dtype))]
+
+
+def fma_chain(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Two products, whose factors are broadcast to each other."""
+    sizes = (*({"B": one["B"], "D": one["D"]} for one in HEADS[:-1]), {"B": 11, "D": 3001})
+    operands = (Operand(("B", 1, "D")), Operand((3, "D")), Operand(("B", 3, "D")), Operand(("D",)))
+    return [Form("chain", operands, sizes, constantly(accumulate=dtype, dtype=dtype))]
 
 
 def split_qkv(spec: OpSpec, dtype: DType) -> list[Form]:

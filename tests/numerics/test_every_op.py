@@ -101,6 +101,17 @@ def test_shapes_are_twenty_and_difficult() -> None:
         assert most > 2**16 or spec.short_name in ("constant", "linspace"), where
 
 
+def test_contractions_have_one_segment_and_several() -> None:
+    """The reference is asked for the segments that sizes decide, and every op that has some is tried with several."""
+    cut = [(spec, dtype) for spec, dtype in chosen() if spec.attribute_rule is not None]
+    assert {"matmul", "dot_general", "conv_weights"} <= {spec.short_name for spec, _ in cut}
+    for spec, dtype in cut:
+        form = forms_of(spec, dtype)[0]
+        lengths = [case_of(spec, dtype, form, number).attributes["segment"] for number in range(len(form.sizes))]
+        assert None in lengths, spec.name
+        assert any(length is not None for length in lengths), spec.name
+
+
 def test_every_op_is_chosen() -> None:
     known = {spec.short_name for spec, _ in chosen()} | CONTROL
     assert known == {spec.short_name for spec in REGISTRY}

@@ -76,6 +76,7 @@ def _shown(result: Tensor) -> list[Any]:
     return [list(result.shape), str(result.dtype), hashlib.sha256(result.tobytes()).hexdigest()]
 
 
+@pytest.mark.slow
 def test_exported_programs_run_without_numpy_xdsl_and_llvmlite(tmp_path: Path) -> None:
     wanted: dict[str, list[Any]] = {}
     for name in CASES:
@@ -95,6 +96,7 @@ NO_COMPILER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["", "/nonexistent"])
 def test_nothing_needs_a_c_compiler(path: str, tmp_path: Path) -> None:
     result = run(NO_COMPILER, PATH=path, TESSERA_CACHE_DIR=str(tmp_path / "cache"))

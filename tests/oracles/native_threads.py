@@ -1,7 +1,8 @@
-"""Pointwise kernels of a GPU run on this CPU: a thread for each thread of a block, and barriers that wait for all.
+"""Kernels of a GPU run on this CPU: a thread for each thread of a block, and barriers that wait for all.
 
-The LLVM text of a kernel becomes code of this machine, with stand-ins for the few instructions of a GPU that such
-kernels have: where a thread is, barriers, loads under predicates, and functions of two narrow floats at a time.
+The LLVM text of a kernel becomes code of this machine, with stand-ins for the few instructions of a GPU that kernels
+of threads have: where a thread is, barriers, what lanes of a warp exchange, loads under predicates, and functions of
+two narrow floats at a time. What holds back loads gives back what it is given.
 """
 
 from __future__ import annotations
@@ -28,7 +29,60 @@ _HALVES = {"f16": "half", "bf16": "bfloat"}
 _LOAD = re.compile(
     r'call (\{[^}]*\}|i\d+) asm (?:sideeffect )?"@\$\d+ ld\.global\.nc\.(?:v(\d)\.)?b(\d+) [^"]*", "[^"]*"\('
 )
+_HELD = re.compile(r'call (\{[^}]*\}|float) asm sideeffect "", "[^"]*"\(')
 _PAIR = re.compile(r'call i32 asm "(add|sub|mul|max|min)\.(?:rn|NaN)\.(b?f16)x2 [^"]*", "[^"]*"\(')
+_SAME = re.compile(r'call i32 asm (?:sideeffect )?"\{ \.reg \.pred P; \.reg \.b32 B, V, D;[^"]*", "=r,r"\(')
+"""The lanes of a warp that have the same digit."""
+_WARP = 32
+_EXCHANGES = r"""
+declare i32 @pthread_barrier_wait(ptr)
+define internal void @warp_wait(ptr %at) {
+  %b.at = getelementptr i8, ptr %at, i64 16
+  %b = load ptr, ptr %b.at
+  %r = call i32 @pthread_barrier_wait(ptr %b)
+  ret void
+}
+define internal ptr @warp_share(ptr %at, i32 %x) {
+  %tid = load i32, ptr %at
+  %lane = and i32 %tid, 31
+  %v.at = getelementptr i8, ptr %at, i64 8
+  %v = load ptr, ptr %v.at
+  %own = getelementptr i32, ptr %v, i32 %lane
+  store i32 %x, ptr %own
+  call void @warp_wait(ptr %at)
+  ret ptr %v
+}
+define internal i32 @same_digit(ptr %at, i32 %x) {
+  %v = call ptr @warp_share(ptr %at, i32 %x)
+  br label %loop
+loop:
+  %i = phi i32 [0, %0], [%j, %loop]
+  %m = phi i32 [0, %0], [%n, %loop]
+  %o.at = getelementptr i32, ptr %v, i32 %i
+  %o = load i32, ptr %o.at
+  %e = icmp eq i32 %o, %x
+  %w = zext i1 %e to i32
+  %t = shl i32 %w, %i
+  %n = or i32 %m, %t
+  %j = add i32 %i, 1
+  %more = icmp ult i32 %j, 32
+  br i1 %more, label %loop, label %done
+done:
+  call void @warp_wait(ptr %at)
+  ret i32 %n
+}
+define internal i32 @ballot(ptr %at, i32 %m, i1 %x) {
+  %w = zext i1 %x to i32
+  %same = call i32 @same_digit(ptr %at, i32 %w)
+  %not = xor i32 %same, -1
+  %r = select i1 %x, i32 %same, i32 %not
+  ret i32 %r
+}
+define internal void @warp_barrier(ptr %at, i32 %m) {
+  call void @warp_wait(ptr %at)
+  ret void
+}
+"""
 _ROUNDED = r"""
 define internal <2 x bfloat> @to_bfloat(<2 x float> %x) {
   %w = bitcast <2 x float> %x to <2 x i32>
@@ -66,6 +120,15 @@ _REPLACED = (
     (r"@llvm.nvvm.barrier.cta.sync.aligned.all\(", "@host_barrier("),
     (r"declare float @llvm.nvvm.rcp.approx.ftz.f\(float\)\n", ""),
     (r"@llvm.nvvm.rcp.approx.ftz.f\(", "@reciprocal("),
+    (
+        r"(%[\w.]+) = call i32 @llvm.nvvm.read.ptx.sreg.lanemask.lt\(\)",
+        r"\1.tid = load i32, ptr %.scratch\n  \1.lane = and i32 \1.tid, 31\n  \1.bit = shl i32 1, \1.lane\n"
+        r"  \1 = sub i32 \1.bit, 1",
+    ),
+    (r"declare [^\n]*@llvm.nvvm.(shfl|vote|bar.warp)[^\n]*\n", ""),
+    (r"@llvm.nvvm.shfl.sync.(\w+).(\w+)\(", r"@shuffle_\1_\2(ptr %.scratch, "),
+    (r"@llvm.nvvm.vote.ballot.sync\(", "@ballot(ptr %.scratch, "),
+    (r"@llvm.nvvm.bar.warp.sync\(", "@warp_barrier(ptr %.scratch, "),
     (r"ptx_kernel ", ""),
     (r"= external addrspace\(3\) global \[0 x i8\]", "= internal global [262144 x i8] zeroinitializer"),
     (r"addrspacecast \(ptr addrspace\(\d\) (@\w+) to ptr\)", r"\1"),
@@ -97,6 +160,15 @@ def _load_text(name: str, type_: str, words: int, bits: int) -> str:
     return "\n".join([*lines, "}"])
 
 
+def _held_text(name: str, type_: str, count: int) -> str:
+    """A function that gives back what it is given."""
+    lines = [f"define internal {type_} @{name}({', '.join(f'float %k{at}' for at in range(count))}) {{"]
+    for at in range(count) if count > 1 else ():
+        before = f"%s{at - 1}" if at else "poison"
+        lines.append(f"  %s{at} = insertvalue {type_} {before}, float %k{at}, {at}")
+    return "\n".join([*lines, f"  ret {type_} {f'%s{count - 1}' if count > 1 else '%k0'}", "}"])
+
+
 def _pair_text(name: str, function: str, dtype: str) -> str:
     """A function of two pairs of narrow floats, computed in f32."""
     kind, wide = f"<2 x {_HALVES[dtype]}>", "<2 x float>"
@@ -115,9 +187,67 @@ def _pair_text(name: str, function: str, dtype: str) -> str:
 }}"""
 
 
+_SOURCES = {
+    "bfly": "xor i32 %lane, %by",
+    "down": "add i32 %lane, %by",
+    "idx": "add i32 0, %by",
+    "up": "sub i32 %lane, %by",
+}
+"""The lane whose value a shuffle gives; beyond the ends of a warp a lane keeps its own."""
+
+
+def _shuffle_text(mode: str, kind: str) -> str:
+    """A function that gives a lane the value of another."""
+    type_ = {"i32": "i32", "f32": "float"}[kind]
+    return f"""define internal {type_} @shuffle_{mode}_{kind}(ptr %at, i32 %m, {type_} %x, i32 %by, i32 %c) {{
+  %w = bitcast {type_} %x to i32
+  %v = call ptr @warp_share(ptr %at, i32 %w)
+  %tid = load i32, ptr %at
+  %lane = and i32 %tid, 31
+  %source = {_SOURCES[mode]}
+  %inside = icmp ult i32 %source, 32
+  %from = select i1 %inside, i32 %source, i32 %lane
+  %o.at = getelementptr i32, ptr %v, i32 %from
+  %r = load i32, ptr %o.at
+  call void @warp_wait(ptr %at)
+  %o = bitcast i32 %r to {type_}
+  ret {type_} %o
+}}"""
+
+
+class Lane(ctypes.Structure):
+    """What the text of a thread finds where scratch would be: who it is, and what it shares with its warp."""
+
+    _fields_ = [
+        ("thread", ctypes.c_int32),
+        ("block", ctypes.c_int32),
+        ("values", ctypes.c_void_p),
+        ("barrier", ctypes.c_void_p),
+    ]
+
+
+class Warps:
+    """Memory and barriers of the warps of a block: barriers of the C library, which need no lock of Python's."""
+
+    def __init__(self, threads: int) -> None:
+        library, self.threads = ctypes.CDLL(None), threads
+        count = -(-threads // _WARP)
+        self.values = [(ctypes.c_int32 * _WARP)() for _ in range(count)]
+        self.barriers = [(ctypes.c_int64 * 8)() for _ in range(count)]
+        for number, barrier in enumerate(self.barriers):
+            library.pthread_barrier_init(barrier, None, min(_WARP, threads - number * _WARP))
+
+    def lane(self, number: int, block: int) -> Lane:
+        """A thread, by its number, of a block."""
+        warp = number // _WARP
+        return Lane(number, block, ctypes.addressof(self.values[warp]), ctypes.addressof(self.barriers[warp]))
+
+
 def host_text(text: str) -> str:
     """The text of a kernel as this machine compiles it."""
-    made: dict[str, str] = {}
+    made: dict[str, str] = {
+        f"shuffle_{mode}_{kind}": _shuffle_text(mode, kind) for mode in _SOURCES for kind in ("i32", "f32")
+    }
 
     def load(found: re.Match[str]) -> str:
         type_, words, bits = found[1], int(found[2] or 1), int(found[3])
@@ -130,12 +260,18 @@ def host_text(text: str) -> str:
         made[name] = _pair_text(name, found[1], found[2])
         return f"call i32 @{name}("
 
-    text = _PAIR.sub(pair, _LOAD.sub(load, text))
+    def held(found: re.Match[str]) -> str:
+        count = found[1].count("float")
+        made[f"held_{count}"] = _held_text(f"held_{count}", found[1], count)
+        return f"call {found[1]} @held_{count}("
+
+    text = _HELD.sub(held, _PAIR.sub(pair, _LOAD.sub(load, text)))
+    text = _SAME.sub("call i32 @same_digit(ptr %.scratch, ", text)
     text = "\n".join([text, *made.values()])
     for pattern, replacement in _REPLACED:
         text = re.sub(pattern, replacement, text)
     assert "asm" not in text, "an instruction without a stand-in"
-    return text + _ROUNDED
+    return text + _ROUNDED + _EXCHANGES
 
 
 def run_kernel(code: KernelCode, arrays: Sequence[Array], blocks: Sequence[int]) -> None:
@@ -148,6 +284,7 @@ def run_kernel(code: KernelCode, arrays: Sequence[Array], blocks: Sequence[int])
     def wait(_: int) -> None:
         barrier.wait(60)
 
+    warps = Warps(code.threads)
     llvm.add_symbol("host_barrier", ctypes.cast(wait, ctypes.c_void_p).value)
     module = llvm.parse_assembly(host_text(code.text))
     features = llvm.get_host_cpu_features().flatten()
@@ -157,12 +294,28 @@ def run_kernel(code: KernelCode, arrays: Sequence[Array], blocks: Sequence[int])
     kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arrays) + 1))(engine.get_function_address(code.name))
     pointers = [array.ctypes.data for array in arrays]
     for block in blocks:
-        places = [(ctypes.c_int32 * 2)(number, block) for number in range(code.threads)]
-        threads = [threading.Thread(target=kernel, args=[*pointers, ctypes.addressof(one)]) for one in places]
+        lanes = [warps.lane(number, block) for number in range(code.threads)]
+        given = [[*pointers, ctypes.addressof(lane)] for lane in lanes]
+        threads = [threading.Thread(target=kernel, args=one, daemon=True) for one in given]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads), "a thread waits for one that does not come"
+
+
+def kernels_of(function: Callable[..., Any], arrays: Sequence[Array]) -> tuple[KernelCode, ...]:
+    """The kernels of a function for an H200, in the order they run."""
+    jitted: Any = ts.jit(function)
+    parts = lower(jitted.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",))).code
+    assert isinstance(parts, NvptxCode)
+    return tuple(parts.codes)
+
+
+def run_whole(codes: Sequence[KernelCode], arrays: Sequence[Array]) -> None:
+    """All blocks of kernels that have the same arguments, one kernel after the other."""
+    for code in codes:
+        run_kernel(code, arrays, range(-(-(code.grid.value or 0) // code.programs)))
 
 
 def run(function: Callable[..., Any], arrays: Sequence[Array], most: int = 6) -> tuple[Array, Array]:
@@ -170,10 +323,7 @@ def run(function: Callable[..., Any], arrays: Sequence[Array], most: int = 6) ->
 
     Elements that no block stored are left out.
     """
-    tape = ts.jit(function).trace(*arrays).tape
-    parts = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).code
-    assert isinstance(parts, NvptxCode)
-    (code,) = parts.codes
+    (code,) = kernels_of(function, arrays)
     expected = np.asarray(ts.jit(function)(*arrays))
     bits = np.dtype(f"u{expected.dtype.itemsize}")
     poison = np.iinfo(bits).max // 5

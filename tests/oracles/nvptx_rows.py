@@ -11,10 +11,12 @@ rounded as the machine does it.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+import ctypes
 import math
 import re
 import struct
 from collections.abc import Generator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,15 +27,20 @@ SHARED, CLUSTER, BASE, SPAN = 1 << 60, 1 << 24, 1 << 32, 1 << 32
 _ALIGNED = 16
 
 
-def _f(word: int) -> float:
-    return struct.unpack("<f", struct.pack("<I", word & 0xFFFFFFFF))[0]
+_word, _single, _double, _long = (struct.Struct(f"<{kind}") for kind in "Ifdq")
+_cell = ctypes.c_float()
+"""What is put there is rounded to f32, an overflow to an infinity."""
 
 
-def _w(number: float) -> int:
+def _f(word: int, pack: Any = _word.pack, unpack: Any = _single.unpack) -> float:
+    return unpack(pack(word & 0xFFFFFFFF))[0]
+
+
+def _w(number: float, pack: Any = _single.pack, unpack: Any = _word.unpack) -> int:
     if number != number:
         return 0x7FFFFFFF
     try:
-        return struct.unpack("<I", struct.pack("<f", number))[0]
+        return unpack(pack(number))[0]
     except OverflowError:
         return 0x7F800000 if number > 0 else 0xFF800000
 
@@ -47,10 +54,10 @@ def _fma(a: float, b: float, c: float) -> float:
     back = total - product
     error = (product - (total - back)) + (c - back)
     if error:
-        bits = struct.unpack("<q", struct.pack("<d", total))[0]
+        bits = _long.unpack(_double.pack(total))[0]
         if not bits & 1:
             up = (error > 0) == (total > 0)
-            total = struct.unpack("<d", struct.pack("<q", bits + (1 if up else -1)))[0]
+            total = _double.unpack(_long.pack(bits + (1 if up else -1)))[0]
     return total
 
 
@@ -205,12 +212,13 @@ def _integer(op: str, args: list[str], suffix: str) -> str:
     return found[op]
 
 
+_FLOAT = {"add": "{}+{}", "sub": "{}-{}", "mul": "{}*{}", "div": "_divide({},{})", "fma": "_fma({},{},{})",
+    "rcp": "_divide(1.0,{})", "sqrt": "math.sqrt({})", "abs": "abs({})", "neg": "-{}",
+    "max": "_minmax('max',{},{})", "min": "_minmax('min',{},{})"}  # fmt: skip
+
+
 def _float(op: str, args: list[str]) -> str:
-    parts = [f"_f({arg})" for arg in args[1:]]
-    formula = {"add": "{}+{}", "sub": "{}-{}", "mul": "{}*{}", "div": "_divide({},{})", "fma": "_fma({},{},{})",
-        "rcp": "_divide(1.0,{})", "sqrt": "math.sqrt({})", "abs": "abs({})", "neg": "-{}",
-        "max": "_minmax('max',{},{})", "min": "_minmax('min',{},{})"}[op]  # fmt: skip
-    return f"_w({formula.format(*parts)})"
+    return f"_w({_FLOAT[op].format(*(f'_f({arg})' for arg in args[1:]))})"
 
 
 def _convert(kinds: list[str], args: list[str]) -> str:
@@ -366,11 +374,51 @@ def _lines(ptx: str) -> list[str]:
     return found
 
 
+_WORDS_ALONE = {"st", "await", "mbarrier", "cp", "fence", "bar", "barrier"}
+"""Instructions whose first operand is none that they write."""
+
+
+def _reads(line: str) -> tuple[list[str], list[str], list[tuple[str, str]]]:
+    """Registers that an instruction reads as numbers, as words, and whose word it hands on, with where to."""
+    found = re.match(r"@!?%(\w+)\s+(.*)", line)
+    guard, text = ([found[1]], found[2]) if found else ([], line)
+    name, _, tail = text.partition(" ") if " " in text else text.partition("\t")
+    parts, raw = name.replace("::", ".").split("."), _split(tail)
+    registers = [_REGISTER.findall(one) for one in raw]
+    everything = [one for some in registers[1:] for one in some]
+    is_plain = all(len(some) <= 1 for some in registers)
+    if parts[-1] == "f32" and (parts[0] in _FLOAT or parts[0] in ("setp", "cvt")):
+        return everything, guard, []
+    if parts[0] in ("mov", "selp", "shfl") and is_plain and registers[0]:
+        handed = registers[1:3] if parts[0] == "selp" else registers[1:2]
+        kept = registers[3:] if parts[0] == "selp" else registers[2:]
+        return (
+            [],
+            [*guard, *(one for some in kept for one in some)],
+            [(one, registers[0][0]) for (one,) in filter(None, handed)],
+        )
+    written = raw[:1] if parts[0] in _WORDS_ALONE or (parts[0] == "mov" and raw[0].startswith("{")) else []
+    return [], [*guard, *everything, *(one for some in written for one in _REGISTER.findall(some))], []
+
+
+def _numbers(lines: Sequence[str]) -> frozenset[str]:
+    """Registers that nothing reads but as numbers: those hold a float, not its word."""
+    reads = [_reads(line) for line in lines if not line.endswith(":")]
+    words = {one for _, some, _ in reads for one in some}
+    handed = [pair for _, _, some in reads for pair in some]
+    while new := {source for source, target in handed if target in words} - words:
+        words |= new
+    return frozenset({one for some, _, _ in reads for one in some} | {source for source, _ in handed}) - words
+
+
+@cache
 def translate(ptx: str) -> Any:
     """A function that gives the generator of a thread."""
     blocks: list[list[str]] = [[]]
     labels: dict[str, int] = {}
-    for line in _lines(ptx):
+    lines = _lines(ptx)
+    numbers = _numbers(lines)
+    for line in lines:
         if line.endswith(":"):
             if blocks[-1]:
                 blocks.append([])
@@ -383,7 +431,7 @@ def translate(ptx: str) -> Any:
     for number, block in enumerate(blocks):
         text.append(f"        {'if' if number == 0 else 'elif'} at == {number}:")
         for line in block:
-            text += _guarded(line, labels)
+            text += _guarded(line, labels, numbers)
         text += [f"            at = {number + 1}"]
     text += ["        else:", "            return"]
     scope: dict[str, Any] = dict(globals())
@@ -391,7 +439,7 @@ def translate(ptx: str) -> Any:
     return scope["thread"]
 
 
-def _guarded(line: str, labels: dict[str, int]) -> list[str]:
+def _guarded(line: str, labels: dict[str, int], numbers: frozenset[str]) -> list[str]:
     found = re.match(r"@(!?)%?(\w+)\s+(.*)", line)
     condition, inner = "", line
     if found:
@@ -401,10 +449,44 @@ def _guarded(line: str, labels: dict[str, int]) -> list[str]:
     elif inner in ("ret", "exit"):
         made = ["return"]
     else:
-        made = _statement(inner)
+        made = _as_numbers(_statement(inner), inner, numbers)
     if not condition:
         return [f"            {one}" for one in made]
     return [f"            if {condition}:", *(f"                {one}" for one in made)]
+
+
+def _as_numbers(statements: list[str], text: str, numbers: frozenset[str]) -> list[str]:
+    """Statements on words, as they are where some registers hold numbers."""
+    made: list[str] = []
+    is_handed = text.startswith(("mov", "selp", "shfl"))
+    for one in statements:
+        one = re.sub(r"\b_f\((\w+)\)", lambda found: _number(found[1], numbers), one)
+        target, equals, value = one.partition(" = ")
+        if not equals or target not in numbers:
+            made.append(one)
+        elif value.startswith("_w("):
+            made += [f"_cell.value = {value[3:-1]}", f"{target} = _cell.value"]
+        elif is_handed:
+            made.append(f"{target} = {_handed(value, text, numbers)}")
+        else:
+            made.append(f"{target} = _f({value})")
+    return made
+
+
+def _number(text: str, numbers: frozenset[str]) -> str:
+    """A register, or the word of a constant, as a number."""
+    if text.isdigit() and math.isfinite(_f(int(text))):
+        return repr(_f(int(text)))
+    return text if text in numbers else f"_f({text})"
+
+
+def _handed(value: str, text: str, numbers: frozenset[str]) -> str:
+    """A value that goes from register to register, as a number."""
+    args = [_operand(one) for one in _split(text.split(maxsplit=1)[1])]
+    if text.startswith("shfl"):
+        return value if args[1] in numbers else value.replace(f", {args[1]}, ", f", _f({args[1]}), ", 1)
+    parts = [_number(one, numbers) for one in args[1:3]]
+    return parts[0] if text.startswith("mov") else f"{parts[0]} if {args[3]} else {parts[1]}"
 
 
 # Threads together.

@@ -284,7 +284,8 @@ class _Cta:
                 buffer = self.values[op.operands[0]]
                 # What is copied is read alone: all of it can be rounded before.
                 buffer = round_to(buffer, format=rounds) if rounds else buffer
-                self.values[op.result] = (buffer, op.value("box"), op.value("cut"))
+                corners = tuple(op.value(name) for name in ("low", "high", "strides"))
+                self.values[op.result] = (buffer, op.value("box"), op.value("cut"), corners)
             elif op.name == "ttarget.roles":
                 producer, consumer = (region.block for region in op.regions)
                 roles = [_Role(self, "producer", 0, 1).at(producer)]
@@ -311,6 +312,35 @@ class _Cta:
                     break
             if not is_moving:
                 raise DeadlockError(" and ".join(f"{role.title} in {role.wait}" for role in roles if role.wait))
+
+
+def copy_windows(
+    image: Array, box: Sequence[int], corners: Sequence[Sequence[int]], pieces: int, at: Sequence[int]
+) -> Array:
+    """What TMA copies in im2col mode: rows are positions from the first on, columns channels of one box after another.
+
+    Positions go on along the last spatial dim, in strides, until the upper corner, then along the one before it, and
+    from the last of an image to the first of the next. All of it is moved by the offsets, and reads zero outside.
+    """
+    low, high, strides = corners
+    spatial, count = len(low), len(at) // pieces
+    copied = np.zeros((box[0], pieces * box[1]), image.dtype)
+    for piece in range(pieces):
+        own = list(at[piece * count : (piece + 1) * count])
+        here, channel, offsets = own[: spatial + 1], own[spatial + 1], own[spatial + 2 :]
+        for row in range(box[0]):
+            place = [here[0], *(start + offset for start, offset in zip(here[1:], offsets, strict=True))]
+            if all(0 <= one < extent for one, extent in zip(place, image.shape[:-1], strict=True)):
+                part = image[tuple(place)][channel : channel + box[1]]
+                copied[row, piece * box[1] : piece * box[1] + len(part)] = part
+            for axis in reversed(range(spatial)):
+                here[1 + axis] += strides[axis]
+                if here[1 + axis] < image.shape[1 + axis] + high[axis]:
+                    break
+                here[1 + axis] = low[axis]
+            else:
+                here[0] += 1
+    return copied
 
 
 def _poison(tile: SSAValue) -> Array:
@@ -471,7 +501,12 @@ class _Role(Tiles):
         return []
 
     def on_copy(self, op: SpecOp) -> list[Any]:
-        (buffer, box, cut), ring, at, tile, *corner = self.of(op.operands)
+        (buffer, box, cut, corners), ring, at, tile, *corner = self.of(op.operands)
+        if corners[2]:
+            stage = tile[at % ring.count]
+            stage[...] = copy_windows(buffer, box, corners, op.value("pieces"), corner)
+            ring.copy(at % ring.count)
+            return []
         ends = list(buffer.shape)
         if cut >= 0:
             ends[cut] = min(ends[cut], corner.pop())

@@ -7,6 +7,7 @@ shows. It knows the instructions that such kernels have and no others.
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -37,9 +38,7 @@ class Thread:
 
     def copy(self, target: int, source: int, count: int, taken: int) -> None:
         assert target % count == source % count == 0, "a copy is aligned to its size"
-        words = np.zeros(count // 4, np.float32)
-        if taken:
-            words[:] = [self.memory.read(source + 4 * at) for at in range(count // 4)]
+        words = [self.memory.read(source + 4 * at) if taken else 0.0 for at in range(count // 4)]
         self.open += [(SHARED + target + 4 * at, word) for at, word in enumerate(words)]
 
     def commit(self) -> None:
@@ -75,7 +74,7 @@ class Memory:
         memory, at = self._where(address)
         assert 0 <= at < memory.size, f"element {at} of {memory.size} is read"
         assert memory is not self.shared or self.is_written[at], f"word {at} of shared memory was never written"
-        return memory.reshape(-1)[at]
+        return memory.item(at)
 
     def write(self, address: int, value: Any) -> None:
         memory, at = self._where(address)
@@ -87,7 +86,7 @@ class Memory:
 
 def run_kernel(code: KernelCode, buffers: Sequence[Any], sizes: Sequence[int] = (), blocks: int = 0) -> None:
     """Run all blocks of a kernel of programs over buffers of f32; the grid is known, or `blocks` says it."""
-    space: dict[str, Any] = {"fma": _fma, "f32": np.float32, "SHARED": SHARED, "NOTHING": SPAN * (len(buffers) + 1)}
+    space: dict[str, Any] = {"fma": _fma, "rounded": _rounded, "SHARED": SHARED, "NOTHING": SPAN * (len(buffers) + 1)}
     exec(_python(code.text), space)
     pointers = [SPAN * (at + 1) for at in range(len(buffers))]
     for block in range(blocks or code.grid.value or 0):
@@ -95,7 +94,8 @@ def run_kernel(code: KernelCode, buffers: Sequence[Any], sizes: Sequence[int] = 
         threads = [
             space["kernel"](Thread(number, block, memory), *pointers, *sizes, 0) for number in range(code.threads)
         ]
-        _run_threads(threads)
+        # A kernel without barriers is no generator: it has run.
+        _run_threads([thread for thread in threads if thread is not None])
 
 
 def _run_threads(threads: Sequence[Generator[None, None, None]]) -> None:
@@ -108,8 +108,18 @@ def _run_threads(threads: Sequence[Generator[None, None, None]]) -> None:
         assert not any(state is ends for state in states), "some threads wait at a barrier that others never reach"
 
 
-def _fma(a: Any, b: Any, c: Any) -> Any:
-    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+# Numbers are floats of Python's, rounded to f32 by being put here: several times faster than scalars of NumPy's.
+_cell = ctypes.c_float()
+
+
+def _fma(a: float, b: float, c: float) -> float:
+    _cell.value = a * b + c
+    return _cell.value
+
+
+def _rounded(number: float) -> float:
+    _cell.value = number
+    return _cell.value
 
 
 # Text to Python.
@@ -226,14 +236,15 @@ def _expression(text: str) -> str:
     op, _, tail = text.partition(" ")
     if op in _SIGNS:
         left, right = tail.removeprefix("nsw ").split(" ", 1)[1].split(", ")
-        return f"{_value(left)} {_SIGNS[op]} {_value(right)}"
+        found = f"{_value(left)} {_SIGNS[op]} {_value(right)}"
+        return f"rounded({found})" if op.startswith("f") else found
     if op == "icmp":
         sign, type_, pair = tail.split(" ", 2)
         left, right = (_value(one) for one in pair.split(", "))
         if sign == "ult":
             left, right = (f"({one}) % 2**{type_[1:]}" for one in (left, right))
         return f"{left} {_COMPARED[sign]} {right}"
-    if op in ("zext", "trunc", "sext", "ptrtoint"):
+    if op in ("zext", "trunc", "sext", "ptrtoint", "bitcast"):  # words of memory are floats here as they are
         return _value(tail.rpartition(" to ")[0].split(" ")[-1])
     if op == "addrspacecast":
         return f"{_value(tail.split(' ')[1])} - SHARED"

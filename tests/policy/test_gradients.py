@@ -284,6 +284,7 @@ CHECKPOINTED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "policy"), [
     ("first", Policy(storage=ts.bf16, accumulate=ts.f32, rounding="stochastic")),
     ("twice", Policy(storage=ts.f8e4m3, compute=ts.bf16, rounding="stochastic")),

@@ -34,6 +34,7 @@ SHORT = {
     "tessera/runtime/devices/host.py": "one implementation of the protocol `Device`",
     "tessera/runtime/run_record.py": "a file format, for users",
     "tessera/stdlib/tile_kernels.py": "kernels that users read as examples",
+    "tessera/stdlib/operand_dims.py": "what all functions of the library ask of their operands",
     "tessera/types/numerics.py": "the numbers of the recipes, which every stage reads",
     "tessera/types/frozen.py": "a decorator that everything imports",
 }

@@ -24,7 +24,7 @@ from tessera.types.machine import Machine
 from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import MACHINE, run_schedule, simplify, tensor, trace
 
-BEFORE = 4
+BEFORE = 5
 """Passes of the schedule stage before this one."""
 
 

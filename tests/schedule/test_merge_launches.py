@@ -26,7 +26,7 @@ from tests.schedule.programs import run_schedule, simplify, tensor, trace
 
 SHAPES = ("4 8", "32", "3 5", "0 4", "2 2 8", "7", "B 4", "1")
 SIZES = {"B": 5}
-MERGED = 4
+MERGED = 5
 """Passes of the schedule stage up to the one that merges."""
 
 LEAVES = st.lists(
@@ -60,6 +60,7 @@ def arrays(leaves: list[tuple[str, bool, str]]) -> list[Any]:
     return [np.asarray(rng.normal(), np.float32), *(np.asarray(rng.normal(size=one), np.float32) for one in shapes)]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(leaves=LEAVES, is_donated=st.booleans())
 def test_meaning_is_kept(leaves: list[tuple[str, bool, str]], is_donated: bool) -> None:

@@ -43,6 +43,7 @@ def run_bits(module: ModuleOp, tape: Tape) -> list[bytes]:
     return [one.tobytes() for one in run_program(module, *inputs_for(tape, {}))]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(tapes())
 def test_meaning_is_kept_whatever_is_offloaded(symbolic: Tape) -> None:

@@ -13,6 +13,7 @@ from tessera.ir.base.interpret import bind_dims
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.interpret import run_kernel
+from tessera.ir.tile.language import buffer_type
 from tessera.ir.tile.passes.check_bounds import REFUTED, examine
 from tessera.ir.tile.passes.check_races import find_race
 from tessera.stdlib.kernels import LIBRARY
@@ -60,8 +61,12 @@ def run_library(
         np.full([dim.evaluate(sizes) for dim in type.shape], 99, numpy_dtype(type.dtype))
         for type in infer(op, *types, **registry()[op].with_defaults(attributes))
     ]
-    for kernel in kernels_of(op, types, attributes, machine):
-        run_kernel(kernel, [*map(np.ascontiguousarray, arrays), *results], sizes)
+    kernels = kernels_of(op, types, attributes, machine)
+    given = [*map(np.ascontiguousarray, arrays), *results]
+    between = [buffer_type(argument) for argument in kernels[0].regions[0].block.args[len(given) :]]
+    given += [np.full([dim.evaluate(sizes) for dim in type.shape], 77, numpy_dtype(type.dtype)) for type in between]
+    for kernel in kernels:
+        run_kernel(kernel, given, sizes)
     return results
 
 

@@ -56,7 +56,7 @@ def test_samples(op: str, sample: Any, is_free: bool) -> None:
     found = run_library(op, arrays, sample.attributes, free_shapes(arrays) if is_free else None)
     wanted: Any = reference(op, *arrays, **sample.attributes)
     results: list[Array] = [wanted] if len(found) == 1 else list(wanted)
-    if op in ("attention_backward", "attention_backward_keys"):
+    if op in ("attention_backward", "attention_backward_keys") or op.startswith("scored_attention"):
         spec = REGISTRY[op]
         assert_close(spec, arrays, spec.with_defaults(sample.attributes), found, f"{op}: {sample.name}")
         return
@@ -110,10 +110,20 @@ def test_scans(number: int, kind: str, dtype: dt.DType) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "axis", "kernels"),
-    [((3, 5), 1, 1), ((18, 40), 1, 1), ((1, 4200), 1, 3), ((2, 270, 5), 1, 1), ((4200, 1, 2), 0, 1)],
+    [
+        ((3, 5), 1, 1),
+        ((18, 40), 1, 1),
+        ((1, 9000), 1, 1),
+        ((2, 17000), 1, 3),
+        ((1, 70000), 1, 3),
+        ((2, 270, 5), 1, 1),
+        ((4200, 1, 2), 0, 1),
+        ((3, 37, 50), 1, 1),
+        ((2, 64, 700), 1, 1),
+    ],
 )
 def test_scans_of_a_gpu(shape: tuple[int, ...], axis: int, kernels: int) -> None:
-    """Chunks of short rows side by side, blocks of long ones one after the other or shared, and strips of columns."""
+    """Chunks of short rows side by side, blocks of long ones one by one or shared, strips, and columns of threads."""
     gpu, x = GPUS["sm_90a"], np.random.default_rng(7).standard_normal(shape).astype(np.float32)
     for reverse, kind in ((False, "sum"), (True, "max")):
         attributes = {"kind": kind, "axis": axis, "reverse": reverse}
@@ -126,12 +136,37 @@ def test_scans_of_a_gpu(shape: tuple[int, ...], axis: int, kernels: int) -> None
 
 @pytest.mark.parametrize("dtype", [dt.f16, dt.bf16, dt.f32], ids=str)
 def test_rows_that_programs_share_carry_a_narrow_accumulator(dtype: dt.DType) -> None:
-    """Totals of blocks are where results will be, in the dtype of those."""
-    gpu, x = GPUS["sm_90a"], np.random.default_rng(7).standard_normal((1, 8300)).astype(numpy_dtype(dtype))
+    gpu, x = GPUS["sm_90a"], np.random.default_rng(7).standard_normal((1, 16700)).astype(numpy_dtype(dtype))
     attributes = {"kind": "sum", "axis": 1, "accumulate": dt.bf16 if dtype is dt.bf16 else dt.f16}
     assert len(kernels_of("cumulative", typed([x], None), attributes, gpu)) == 3
     (found,) = run_library("cumulative", [x], attributes, machine=gpu)
     assert found.tobytes() == reference("cumulative", x, **attributes).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [dt.f16, dt.bf16, dt.i8, dt.i32, dt.f64], ids=str)
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_totals_of_rows_that_programs_share_are_as_wide_as_what_is_carried(dtype: dt.DType, kind: str) -> None:
+    """A result that is rounded cannot hold them: they are in memory of their own between the kernels."""
+    gpu, x = GPUS["sm_90a"], np.random.default_rng(7).standard_normal((3, 16700)) * 9
+    x = x.astype(numpy_dtype(dtype))
+    attributes = {"kind": kind, "axis": 1, "reverse": kind == "max"}
+    kernels = kernels_of("cumulative", typed([x], None), attributes, gpu)
+    assert [kernel.value("writes") for kernel in kernels] == [(2,), (2,), (1,)]
+    assert all(find_race(kernel) is None for kernel in kernels)
+    (found,) = run_library("cumulative", [x], attributes, machine=gpu)
+    assert found.tobytes() == reference("cumulative", x, **attributes).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "kernels"),
+    [(5, dt.bf16, 3), (260, dt.bf16, 3), (400, dt.bf16, 1), (140, dt.f32, 3), (260, dt.f32, 1), (500, dt.i8, 3)],
+)
+def test_programs_share_rows_that_alone_leave_memory_idle(rows: int, dtype: dt.DType, kernels: int) -> None:
+    """By the bytes of blocks in flight, not by the number of rows alone."""
+    kind = "max" if dtype is dt.i8 else "sum"
+    types = [TensorType.of([rows, 1 << 20], dtype)]
+    attributes = {"kind": kind, "axis": 1}
+    assert len(kernels_of("cumulative", types, attributes, GPUS["sm_90a"])) == kernels
 
 
 def test_a_scan_keeps_a_negative_zero_and_lets_nan_win() -> None:
@@ -180,10 +215,46 @@ def test_integers_are_scattered_by_programs_in_any_order(mode: str, dtype: dt.DT
     ("mode", "dtype"), [("add", dt.f32), ("add", dt.i16), ("mul", dt.i32), ("set", dt.i32)], ids=str
 )
 def test_rows_that_have_an_order_have_one_program(mode: str, dtype: dt.DType) -> None:
-    given = [np.ones((2, 5, 7), numpy_dtype(dtype)), np.ones((2, 11, 7), numpy_dtype(dtype)), np.zeros(11, np.int64)]
+    array = numpy_dtype(dtype)
+    given = [np.ones((2, 500, 70), array), np.ones((2, 11, 70), array), np.zeros(11, np.int64)]
     _, writer = kernels_of("scatter_rows", typed(given, None), {"mode": mode, "drops": True}, GPUS["sm_90a"])
     assert [str(size) for size in writer.value("grid")] == ["2", "1", "132"]
     assert "atomic" not in str(writer)
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "grid"),
+    [
+        # Columns of all rows, as few to a program as leave none idle; no more programs than rows of the result.
+        ((2048, 2, 1), 128, ["1", "64", "2"]),
+        ((1664, 1664, 1), 1664, ["1", "4", "66"]),
+        ((300, 7, 3), 40, ["1", "29", "7"]),
+        # Rows with columns enough have their own.
+        ((2048, 2, 64), 128, ["2048", "1", "1"]),
+        ((1, 3, 1), 50, ["1", "1", "3"]),
+    ],
+)
+def test_rows_of_few_columns_are_columns_of_one_scatter(shape: tuple[int, ...], count: int, grid: list[str]) -> None:
+    types = [TensorType.of(size, dt.f32) for size in (shape, (shape[0], count, shape[2]))]
+    types = [*types, TensorType.of([count], dt.i64)]
+    _, writer = kernels_of("scatter_rows", types, {"mode": "add", "drops": True}, GPUS["sm_90a"])
+    assert [str(size) for size in writer.value("grid")] == grid
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype"), [("add", dt.f32), ("set", dt.f32), ("max", dt.f64), ("add", dt.i32)], ids=str
+)
+@pytest.mark.parametrize(("shape", "count"), [((70, 3, 1), 40), ((33, 5, 3), 21), ((600, 2, 1), 9)])
+def test_scatters_of_rows_of_few_columns(mode: str, dtype: dt.DType, shape: tuple[int, ...], count: int) -> None:
+    """Threads have columns of different rows; some indices write nothing, many are equal."""
+    rng, gpu, array = np.random.default_rng(8), GPUS["sm_90a"], numpy_dtype(dtype)
+    x, updates = ((rng.standard_normal(size) * 9).astype(array) for size in (shape, (shape[0], count, shape[2])))
+    given, form = [x, updates, rng.integers(0, shape[1] + 1, count)], {"mode": mode, "drops": True}
+    wanted = reference("scatter_rows", *given, **form).tobytes()
+    for shapes in (None, [["O", shape[1], shape[2]], ["O", "N", shape[2]], ["N"]]):
+        (found,) = run_library("scatter_rows", given, form, shapes, machine=gpu)
+        assert found.tobytes() == wanted
+    assert all(find_race(kernel) is None for kernel in kernels_of("scatter_rows", typed(given, None), form, gpu))
 
 
 @pytest.mark.parametrize(
@@ -225,6 +296,24 @@ def test_sorts(dtype: dt.DType, descending: bool) -> None:
     wanted = reference("sort_rows", x, descending=descending)
     np.testing.assert_array_equal(places, wanted[1])
     np.testing.assert_array_equal(values.astype(np.float64), wanted[0].astype(np.float64))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("dtype", "key"), [(dt.f16, "i16"), (dt.bf16, "i16"), (dt.i8, "i8"), (dt.f32, "f32")], ids=str)
+def test_long_rows_of_a_gpu_are_sorted_by_keys_of_few_bytes(dtype: dt.DType, key: str, descending: bool) -> None:
+    """Zeros of both signs are equal and keep their order, whatever is NaN comes last, as it is."""
+    rng, gpu = np.random.default_rng(4), GPUS["sm_90a"]
+    x = (rng.integers(-40, 40, (2, 1500)) * rng.choice([0.25, 1.0], (2, 1500))).astype(numpy_dtype(dtype))
+    if dtype.is_float:
+        x[:, ::7], x[:, ::11], x[:, ::13], x[:, ::17], x[:, ::19] = np.nan, -0.0, 0.0, np.inf, -np.inf
+        x[:, 3::23] = -np.nan
+    attributes = {"descending": descending}
+    (kernel,) = kernels_of("sort_rows", typed([x], None), attributes, gpu)
+    assert f"!ttile.buffer<[1500], {key}>" in str(kernel)
+    assert "!ttile.buffer<[1500], u16>" in str(kernel)
+    found = run_library("sort_rows", [x], attributes, machine=gpu)
+    for left, right in zip(found, reference("sort_rows", x, **attributes), strict=True):
+        assert left.tobytes() == right.tobytes()
 
 
 def test_four_bits_are_sorted_by_value() -> None:

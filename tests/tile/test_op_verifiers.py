@@ -78,6 +78,8 @@ SPACES: list[Case] = [
     ("load", TILES, {**MATRIX, "box": (1, BOX + 1)}, f"`box` has 1 to {BOX} elements along each of 2 dims"),
     ("load", TILES, {**MATRIX, "box": (0, 8)}, f"`box` has 1 to {BOX} elements along each of 2 dims"),
     ("load", TILES, {**MATRIX, "box": (8,)}, "along each of 2 dims, got [8]"),
+    ("load", LOAD, {**LINE, "windows": (ROW, N), "space": "shared", "box": (8, 8)}, ""),
+    ("load", LOAD, {**LINE, "windows": (ROW, N), "space": "shared", "box": (8,)}, "along each of 2 dims, got [8]"),
     ("load", TILES, {**MATRIX, "box": (8, WIDEST // 4), "swizzle": WIDEST}, ""),
     ("load", TILES, {**MATRIX, "box": (8, 4), "swizzle": WIDEST}, "`box` has 4 elements of f32 in one"),
     ("load", LOAD, {**SHARED, "ring": 0}, ""),

@@ -97,6 +97,7 @@ def test_reductions_of_ranks_without_a_rule_say_so(collective: str, kind: str) -
     assert caught.value.fix.message == "reduce by `sum` or `mean`"
 
 
+@pytest.mark.slow
 def test_a5_weights_that_are_gathered_for_a_layer_have_scattered_gradients() -> None:
     """Sharded weights and data: each rank gets the part of the gradient that is of its weights, over all data."""
     found: list[Any] = ts.dist.run(programs.sharded_gradient, ranks=RANKS)

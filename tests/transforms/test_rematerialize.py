@@ -160,6 +160,7 @@ def planned(gradient: Any, *args: Any) -> tuple[int, int, list[bytes]]:
     return found["workspace:"], found["flops:"], made
 
 
+@pytest.mark.slow
 def test_a_budget_rematerializes_what_it_takes_and_no_more() -> None:
     x = RNG.standard_normal((32, 8)).astype(np.float32)
     free, flops, bits = planned(ts.grad(deep), W, x)

@@ -53,6 +53,8 @@ LOOPS = {
     "attention_parts": (0, 1, 2, 3),
     "attention_join": (0, 1, 2),
     "join_segments": (0,),
+    "unfold": (0,),
+    "dot_windows": (0, 1),
     "cached_attention": (3,),
     "kv_append": (2,),
     "kv_write": (1,),

@@ -566,7 +566,7 @@ def _conv(name: str) -> Family:
         x = draw.array((n, c, *(draw.number(need, need + 4) for _ in range(spatial))), dtype, scale=1.0)
         w = draw.array((o, c // groups, *(taps,) * spatial), dtype, scale=1.0)
         seen = windows(wide(x), spatial, taps, stride=stride, padding=padding, dilation=dilation, fill=0.0)
-        letters = "xy"[:spatial], "uv"[:spatial]
+        letters = "xyz"[:spatial], "uvw"[:spatial]
         parts: list[list[Any]] = [[], []]
         for group in range(groups):
             own = slice(group * c // groups, (group + 1) * c // groups)
@@ -586,6 +586,57 @@ def _conv(name: str) -> Family:
     return family
 
 
+def spread(x: Array, w: Array, groups: int, strides: Sequence[int], dilations: Sequence[int]) -> Array:
+    """Each element of [N, C, ...] times [C, O // groups, taps] added to all that its window holds, tap by tap."""
+    channels, outs = x.shape[1] // groups, w.shape[1]
+    sizes = [
+        max((size - 1) * stride + (taps - 1) * dilation + 1, 0)
+        for size, taps, stride, dilation in zip(x.shape[2:], w.shape[2:], strides, dilations, strict=True)
+    ]
+    out = np.zeros((x.shape[0], outs * groups, *sizes))
+    for tap in np.ndindex(w.shape[2:]):
+        places = [
+            slice(at * dilation, at * dilation + (size - 1) * stride + 1, stride)
+            for at, size, stride, dilation in zip(tap, x.shape[2:], strides, dilations, strict=True)
+        ]
+        for group in range(groups):
+            own = slice(group * channels, (group + 1) * channels)
+            made = np.einsum("nc...,co->no...", x[:, own], w[(own, slice(None), *tap)])
+            out[(slice(None), slice(group * outs, (group + 1) * outs), *places)] += made
+    return out
+
+
+def _conv_transpose(name: str) -> Family:
+    spatial = int(name[-2])
+
+    def family(draw: Draw) -> Call:
+        dtype, groups, is_last = draw.dtype(*FLOATS), draw.pick((1, 1, 2, 3)), draw.chance(0.3)
+        sizes, taps, strides, dilations = (
+            [draw.number(1, most) for _ in range(spatial)] for most in ((7, 5, 4)[spatial - 1], 3, 3, 2)
+        )
+        more = [draw.number(0, max(pair) - 1) for pair in zip(strides, dilations, strict=True)]
+        whole = zip(sizes, taps, strides, dilations, strict=True)
+        cuts = [draw.number(0, min(3, ((s - 1) * by + (t - 1) * d + 1) // 2)) for s, t, by, d in whole]
+        n, c, o = draw.pick((0, 1, 2)), groups * draw.number(1, 3), draw.number(1, 3)
+        x, w = draw.array((n, c, *sizes), dtype, scale=1.0), draw.array((c, o, *taps), dtype, scale=1.0)
+        around = [(0, 0), (0, 0), *((0, extra) for extra in more)]
+        inner = (slice(None), slice(None), *(slice(cut, -cut or None) for cut in cuts))
+        exact, total = (
+            np.pad(spread(a, b, groups, strides, dilations), around)[inner]
+            for a, b in ((wide(x), wide(w)), (np.abs(wide(x)), np.abs(wide(w))))
+        )
+        form = {"stride": strides, "padding": cuts, "output_padding": more, "dilation": dilations}
+        given = {key: tuple(each) if len(set(each)) > 1 or draw.chance(0.5) else each[0] for key, each in form.items()}
+        if is_last:
+            x, exact, total = (np.moveaxis(one, 1, -1) for one in (x, exact, total))
+        given |= {"groups": groups, "channels_last": is_last}
+        slack = _product(exact, total, dtype, c * math.prod(taps))
+        return Call(lambda a, b: op_named(name)(a, b, **given), [x, w], [exact], [dtype], [slack], f"{given} ")
+
+    return family
+
+
 FAMILIES.update({"matmul": _matmul, "einsum": _einsum, "dot_general": _dot_general})
 FAMILIES.update({name: _pool(name) for name in ("max_pool", "avg_pool")})
-FAMILIES.update({name: _conv(name) for name in ("conv1d", "conv2d")})
+FAMILIES.update({name: _conv(name) for name in ("conv1d", "conv2d", "conv3d")})
+FAMILIES.update({f"conv_transpose{axes}d": _conv_transpose(f"conv_transpose{axes}d") for axes in (1, 2, 3)})

@@ -22,6 +22,7 @@ def outcome_of(text: str, *arguments: str) -> str:
     return kind
 
 
+@pytest.mark.slow
 def test_no_text_of_a_small_campaign_hangs_crashes_or_blames_the_compiler() -> None:
     command = [
         sys.executable,

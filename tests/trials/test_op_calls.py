@@ -12,6 +12,7 @@ from tests.trials import op_calls
 from tests.trials.op_moves import ELSEWHERE, FAMILIES
 
 
+@pytest.mark.slow
 def test_the_first_calls_agree() -> None:
     count, problems = op_calls.run(2 * len(FAMILIES))
     assert count == 2 * len(FAMILIES)

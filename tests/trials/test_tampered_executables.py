@@ -20,6 +20,7 @@ from tests.trials.mutate_text import ROOT
 from tests.trials.tampered_executables import GPU, PROGRAMS, seal, sealed_bytes, split, tie_and_seal
 
 
+@pytest.mark.slow
 def test_no_file_of_a_small_campaign_is_accepted_or_ends_the_process() -> None:
     command = [sys.executable, "-m", "tests.trials.tampered_executables", "300", "--seed", "5", "--jobs", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -26,6 +26,9 @@ def test_the_profiles_of_the_package_are_valid_and_go_into_the_wheel() -> None:
         assert entry.source == "profile"
         assert entry.signature.arch, "a profile is of a machine"
         assert entry.trials, "a plan of a profile was measured"
+    others = {entry.signature.op_kind for entry in read_profiles().values() if entry.plan.choices}
+    listed = (Path(profiles.__file__).parent / "programs.txt").read_text(encoding="utf-8").split()
+    assert set(listed) == {name for name in others if name.startswith("program_")}, "run benchmarks/tuned_profile.py"
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "tessera" in settings["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8")
@@ -70,6 +73,21 @@ def test_a_profile_of_a_family_serves_its_machines(shipped: Path, monkeypatch: p
         assert (entry and entry.plan) == plan, arch
     near = database.neighbours(signature(arch="cpu-1a2b", shape_sig="8x8x16"))
     assert [(entry.plan, entry.signature.arch) for entry in near] == [(BLOCK, "cpu-1a2b")]
+
+
+def test_the_nearest_family_counts(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = {"cpu": 1, "cpu-avx512": 2, "cpu-avx512-own": 3}
+    entries = [
+        Entry(signature(arch=arch, shape_sig="8x8x8"), Plan.of({"map.tile": tile}), (timed([1.2] * 10),))
+        for arch, tile in plans.items()
+    ]
+    write_entries(shipped / "cpu.json", entries)
+    found = read_profiles(str(shipped))
+    monkeypatch.setattr(profiles, "_load_shipped", lambda: found)
+    for arch, tile in (("cpu-avx512-own", 3), ("cpu-avx512-1a2b", 2), ("cpu-avx2-1a2b", 1), ("cpu-avx5120-1a", 1)):
+        entry = Database(None).lookup(signature(arch=arch, shape_sig="8x8x8"))
+        assert entry is not None
+        assert entry.plan == Plan.of({"map.tile": tile}), arch
 
 
 def test_a_search_begins_with_neighbours_of_a_profile(shipped: Path) -> None:

@@ -243,6 +243,9 @@ def test_a_slice_needs_no_bound_that_is_proven() -> None:
     assert slice_extent(T, T + 4, 3) == Dim.of(2)
     assert slice_extent(T + 4, T, 3) == Dim.of(0)
     assert slice_extent(T + 4, T, -3) == Dim.of(2)
+    assert str(slice_extent(Dim.of(0), T - 2, 1)) == "max(0, T - 2)"
+    assert slice_extent(Dim.of(0), T - 2, 1, T - 2) == T - 2, "all of an axis, of which a guard says that it is there"
+    assert normalize_slice(T - 2, None, None, None) == (Dim.of(0), T - 2, 1, T - 2)
     assert slice_extent(T, S, 1) == maximum(S - T, 0)
     assert is_at_least(slice_extent(T, S, 1), 0)
 

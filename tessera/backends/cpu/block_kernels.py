@@ -170,13 +170,15 @@ def row_vectors_of(kernel: SpecOp) -> set[SSAValue]:
         if value in found or not isinstance(value.type, TileAttr) or len(value.type.shape) != 1:
             continue
         op = value.op if isinstance(value, OpResult) else None
-        if not isinstance(op, SpecOp) or op.name not in _MADE or _is_written(kernel, op):
+        is_number = isinstance(op, ttile.BroadcastOp) and _rank(op.operands[0]) == 0
+        if not isinstance(op, SpecOp) or (op.name not in _MADE and not is_number) or _is_written(kernel, op):
             raise TargetVerifyError(
                 "what is broadcast down a block is loaded from read-only memory, or computed from such, on CPUs",
                 span=op.span if isinstance(op, SpecOp) else None,
             )
         found.add(value)
-        waiting += op.operands if op.name in _BY_ELEMENT else []
+        # Indices that elements are read by run along the row as those do.
+        waiting += op.operands if op.name in _BY_ELEMENT or isinstance(op, ttile.LoadOp) else []
     for value in found:
         for use in value.uses:
             user = use.operation

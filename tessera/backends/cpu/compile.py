@@ -411,5 +411,9 @@ class _Cpu:
         """Nothing: registers and caches are the CPU's own business."""
         return []
 
+    def spilling(self, metadata: dict[str, Any], objects: Sequence[bytes]) -> list[str]:
+        """None: what a CPU spills is in its first cache."""
+        return []
+
 
 BACKEND = _Cpu()

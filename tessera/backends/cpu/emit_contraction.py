@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from xdsl.ir import SSAValue
@@ -32,6 +33,7 @@ from tessera.backends.cpu.packing import (
     strided_operand,
 )
 from tessera.backends.cpu.registers import Vectors
+from tessera.backends.cpu.stencil import PlaneSource, emit_stencil, find_stencil, fits_scratch, widest
 from tessera.backends.cpu.windows import MAX_K, Area, DimWindows
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, VectorAttr
@@ -209,9 +211,7 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
     f = emitter.f
     extents = [dim_value(f, dim, emitter.env) for dim in op.batch]
     m, n, k = (dim_value(f, dim, emitter.env) for dim in (op.m, op.n, longest_k(op)))
-    batch: Index = 1
-    for extent in extents:
-        batch = f.mul(batch, extent)
+    batch = reduce(f.mul, extents, f.const_i(1))
     _, task, tasks, scratch = f.arguments
     plan = plan_of(f.target, op)
     packed = f.load(f.gep(f.arguments[0], slot_of(emitter.kernel), "i64"), "i64")
@@ -250,7 +250,26 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
     if not _reads_in_place(emitter, op, plan):
         by_panels()
         return
-    f.if_(f.icmp("sle", k, MAX_K), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
+
+    def in_place() -> None:
+        f.if_(f.icmp("sle", k, MAX_K), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
+
+    planes = _planes_of(emitter, op, plan)
+    if planes is None:
+        in_place()
+        return
+    width = dim_value(f, planes.stencil.columns.positions, emitter.env)
+    is_wide = f.icmp("sgt", width, widest(planes.stencil))
+    by_stencil = f.op("xor", f.op("or", cuts, is_wide), f.const("i1", True))
+    f.if_(by_stencil, lambda: emit_stencil(f, plan, first, last, problem_at, planes), in_place)
+
+
+def _planes_of(emitter: Emitter, op: GemmOp, plan: GemmPlan) -> PlaneSource | None:
+    """The planes that B is windows on, where a stencil computes them."""
+    found = None if op.k.value is None else find_stencil(op.rhs_offset, op.rhs_windows, op.n, op.k.value)
+    if found is None or not fits_scratch(found, plan):
+        return None
+    return PlaneSource(_Element(emitter, op, "rhs", _OPERANDS["rhs"]).inside, op.rhs_offset, op.rhs_dtype, found)
 
 
 def split_index(f: FunctionText, number: Value, extents: Sequence[Value]) -> list[Index]:

@@ -393,7 +393,7 @@ def pack_rhs(
 
             g.loop(0, columns, shape.columns, strip)
 
-        key, chunk = ("columns", shape, known_columns), 4 * shape.columns
+        key, chunk = ("columns", shape, known_columns), 8 * shape.columns
         panels = WindowPanels(transposed.windows, rhs.dtype, shape.dtype, key, cut, chunk, shape.columns, shape.lanes)
         pack_windows(f, to, panels, area, rhs.frame)
         return

@@ -155,10 +155,19 @@ MAX_K = 256
 _NOWHERE = -(1 << 30)
 """A coordinate beyond every window, whatever the column adds to it."""
 
-Read: TypeAlias = Callable[[Value], Value]
-"""`read(column)`: the vector's elements of a column, zero beyond the windows, in the accumulator's dtype."""
 _Reader: TypeAlias = Callable[..., Value]
 """Reads a column, given where runs begin."""
+
+
+@frozen
+class Read:
+    """`read(column)`: the elements of a vector in a column, zero beyond the windows, in the accumulator's dtype."""
+
+    vector: _Vector
+    reader: Callable[[Value], Value]
+
+    def __call__(self, column: Value) -> Value:
+        return self.reader(column)
 
 
 class WindowVectors:
@@ -182,6 +191,7 @@ class WindowVectors:
         # A vector may begin at the last row.
         self._row_offsets, self._row_coordinates = self._tables(rows + lanes, len(extents))
         self._column_offsets, self._column_coordinates = self._tables(MAX_K, len(extents))
+        self._runs, self._run_count = g.alloca("i64", MAX_K + 2), g.const_i(0)
         self._base = self._base_of(frame)
 
     def _tables(self, size: int, windows: int) -> tuple[Value, list[Value]]:
@@ -225,6 +235,55 @@ class WindowVectors:
 
         g.loop(0, count, 1, one)
 
+    def find_runs(self, count: Value) -> None:
+        """Table where columns begin that other windows hold than those before: of a convolution, one for each tap."""
+        g = self.g
+
+        def one(i: Value, found: list[Value]) -> list[Value]:
+            before = g.smax(g.sub(i, 1), 0)
+            is_new = g.icmp("eq", i, 0)
+            for table in self._column_coordinates:
+                own, other = (g.load(g.gep(table, at, "i32"), "i32") for at in (i, before))
+                is_new = g.op("or", is_new, g.icmp("ne", own, other))
+            # What begins nothing is written where nobody reads.
+            place = g.select(is_new, found[0], g.const_i(MAX_K + 1))
+            g.store(i, g.gep(self._runs, place, "i64"))
+            return [g.add(found[0], g.cast("zext", is_new, "i64"))]
+
+        if self._column_coordinates:
+            (self._run_count,) = g.loop(0, count, 1, one, [g.const_i(0)])
+            g.store(count, g.gep(self._runs, self._run_count, "i64"))
+
+    def each_column(self, count: Value, reads: Sequence[Read], body: Callable[[Value], None], *, plain: bool) -> None:
+        """`body(column)` for all tabled columns, with what windows hold of each vector found out once for each run.
+
+        With `plain` there is code of its own for runs in which they hold everything.
+        """
+        g = self.g
+        if not self._column_coordinates:
+            g.loop(0, count, 1, body)
+            return
+
+        def run(number: Value) -> None:
+            first, end = (g.load(g.gep(self._runs, g.add(number, step), "i64"), "i64") for step in (0, 1))
+            masks = [self.inside(first, read.vector.coordinates) for read in reads]
+            held = [mask for mask in masks if mask is not None]
+
+            def columns(known: Sequence[Value | None]) -> None:
+                for read, mask in zip(reads, known, strict=True):
+                    read.vector.fixed = [mask]
+                g.loop(first, end, 1, body)
+                for read in reads:
+                    read.vector.fixed = []
+
+            if not plain:
+                columns(masks)
+                return
+            whole = _holds_everywhere(g, reduce(partial(g.op, "and"), held))
+            g.if_(whole, lambda: columns([None] * len(reads)), lambda: columns(masks))
+
+        g.loop(0, self._run_count, 1, run)
+
     def _put(self, i: Value, offsets: Value, coordinates: Sequence[Value], terms: Sequence[Value]) -> None:
         g = self.g
         g.store(terms[0], g.gep(offsets, i, "i64"))
@@ -246,7 +305,7 @@ class WindowVectors:
         firsts = [g.extract(vector.offsets, 0) for vector in vectors]
         masks = [_lanes_at(g, vector.offsets, first, 1) for vector, first in zip(vectors, firsts, strict=True)]
         begins = [g.gep(self._base, first, self.stored) for first in firsts]
-        reads = [partial(vector.run, begin=begin) for vector, begin in zip(vectors, begins, strict=True)]
+        reads = [Read(own, partial(own.run, begin=begin)) for own, begin in zip(vectors, begins, strict=True)]
         are_runs = _holds_everywhere(g, reduce(partial(g.op, "and"), masks))
         g.if_(g.op("and", wanted, are_runs), lambda: body(list(reads)), otherwise)
 
@@ -265,12 +324,14 @@ class WindowVectors:
 
             def test_two_runs() -> None:
                 both = partial(two, begin=begin, end=end, is_first=beside)
-                g.if_(_holds_everywhere(g, g.op("or", beside, after)), lambda: body(both), otherwise)
+                g.if_(_holds_everywhere(g, g.op("or", beside, after)), lambda: body(Read(vectors, both)), otherwise)
 
-            g.if_(_holds_everywhere(g, beside), lambda: body(partial(one, begin=begin)), test_two_runs)
+            alone = Read(vectors, partial(one, begin=begin))
+            g.if_(_holds_everywhere(g, beside), lambda: body(alone), test_two_runs)
 
         def with_gaps() -> None:
-            runs(2, vectors.every_second, vectors.two_every_second, lambda: body(vectors.gather_rows))
+            anywhere = Read(vectors, vectors.gather_rows)
+            runs(2, vectors.every_second, vectors.two_every_second, lambda: body(anywhere))
 
         runs(1, vectors.run, vectors.two_runs, with_gaps)
 
@@ -295,10 +356,15 @@ class _Vector:
     def __init__(self, of: WindowVectors, offsets: Value, coordinates: Sequence[Value]) -> None:
         self.of, self.g, self.offsets, self.coordinates = of, of.g, offsets, coordinates
         self.type = vector(of.stored, of.lanes)
+        self.fixed: list[Value | None] = []
+        """What windows hold in every column that is read now, None for all lanes; empty where each is found out."""
+
+    def _find_held(self, column: Value) -> Value | None:
+        return self.fixed[0] if self.fixed else self.of.inside(column, self.coordinates)
 
     def run(self, column: Value, begin: Value) -> Value:
         """Rows beside each other."""
-        g, mask = self.g, self.of.inside(column, self.coordinates)
+        g, mask = self.g, self._find_held(column)
         pointer = self.of.line(column, begin)
         return self._cast(g.load(pointer, self.type) if mask is None else g.masked_load(pointer, self.type, mask))
 
@@ -311,10 +377,10 @@ class _Vector:
 
     def every_second(self, column: Value, begin: Value) -> Value:
         """Every second element of a run, as a step of two leaves them."""
-        g, mask = self.g, self.of.inside(column, self.coordinates)
+        g, mask = self.g, self._find_held(column)
         line = self.of.line(column, begin)
-        if mask is None:
-            return self._cast(self._every_second(line))
+        if mask is None or self.fixed:
+            return self._cast(self._every_second(line, mask))
         (value,) = g.if_(
             _holds_everywhere(g, mask), lambda: self._every_second(line), lambda: self._every_second(line, mask)
         )
@@ -330,7 +396,7 @@ class _Vector:
 
     def _parts(self, column: Value, is_first: Value) -> tuple[Value, Value]:
         """The lanes of the first run and of the last, where they are in all windows."""
-        g, mask = self.g, self.of.inside(column, self.coordinates)
+        g, mask = self.g, self._find_held(column)
         is_last = g.op("xor", is_first, g.const("i1", True, self.of.lanes))
         return (is_first, is_last) if mask is None else (g.op("and", is_first, mask), g.op("and", is_last, mask))
 
@@ -350,7 +416,7 @@ class _Vector:
 
     def gather_rows(self, column: Value) -> Value:
         """Rows anywhere."""
-        mask = self.of.inside(column, self.coordinates) or self.g.const("i1", True, self.of.lanes)
+        mask = self._find_held(column) or self.g.const("i1", True, self.of.lanes)
         return self._cast(self._gather(self.of.line(column), mask))
 
     def _gather(self, line: Value, mask: Value) -> Value:
@@ -449,6 +515,7 @@ class _Packer:
             def some_columns(k: Value) -> None:
                 k_count = g.smin(MAX_K, g.sub(self.k_count, k))
                 self.vectors.fill_columns(g.add(self.k, k), k_count)
+                self.vectors.find_runs(k_count)
                 cut(g, count, lambda at, width: self._panel(first, at, width, k, k_count))
 
             g.loop(0, self.k_count, MAX_K, some_columns)
@@ -480,7 +547,7 @@ class _Packer:
             for number, value in enumerate([read(i) for read in reads]):
                 g.store(value, g.gep(target, number * self.lanes, self.element))
 
-        g.loop(0, k_count, 1, column)
+        self.vectors.each_column(k_count, reads, column, plain=True)
 
     def _each_vector(self, panel: _Panel, k_count: Value) -> None:
         g, lanes = self.g, self.lanes
@@ -491,7 +558,7 @@ class _Packer:
                     target = g.gep(panel.to, g.add(g.mul(i, panel.width), offset), self.element)
                     _store_first(g, read(i), target, count)
 
-                g.loop(0, k_count, 1, column)
+                self.vectors.each_column(k_count, [read], column, plain=False)
 
             self.vectors.at(g.add(panel.at, offset), write)
 

@@ -8,15 +8,28 @@ for all of its neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import gcd
+from typing import Any
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.layout import Layout, skew_of
+from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.types import VectorAttr, shaped_type
-from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of, size_multiples
-from tessera.ir.target.typed_ops import BroadcastOp, CastOp, ConstantOp, ElementwiseOp, LoadOp, SelectOp, StoreOp
+from tessera.ir.target.limits import buffer_alignment, index_end, index_multiple, multiple_of, size_multiples
+from tessera.ir.target.typed_ops import (
+    BroadcastOp,
+    CastOp,
+    ConstantOp,
+    ElementwiseOp,
+    KernelOp,
+    LoadOp,
+    ScratchOp,
+    SelectOp,
+    StoreOp,
+)
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 
@@ -26,6 +39,8 @@ LINE = 128
 """Bytes of a line of memory."""
 FARTHEST = 4
 """Elements that one step goes on at most: of vectors that are wider apart little is used."""
+NEAREST = 4
+"""Rows below each other that one thread has at most."""
 MOST = 16
 """Neighbours that one thread has at most: 16 bytes of the smallest elements."""
 
@@ -164,12 +179,16 @@ def transposed_layout(op: LoadOp, layout: Layout) -> Layout:
     rows, columns = layout.shape
     skew = skew_of(columns, rows, layout.vector, size)
     known = gcd(known_alignment(op, 0) // size, mask_run(op, 0), skew, rows) if _step_along(op, 0) == 1 else 1
+    each, rest = divmod(rows * columns, layout.threads)
+    # Threads have as many groups each: 64 rows of 24 columns are six elements for each of 256, in groups of two.
+    known = known if rest else gcd(known, each)
     return Layout((columns, rows), layout.threads, max(1, known & -known))
 
 
-# Strided loads in vectors: windows of pooling and steps of slices. Elements a few apart lie in the same vectors of
-# memory. A thread loads these whole and takes what it wants of each, and loads of one row that begin a little apart, as
-# those of the columns of a window do, find most vectors loaded already.
+# Strided loads in vectors: windows of pooling and of convolutions, and steps of slices. Elements a few apart, or side
+# by side from anywhere on, lie in the same vectors of memory. A thread loads these whole and takes what it wants of
+# each, and loads of one row that begin a little apart, as those of the columns of a window do, find most vectors
+# loaded already.
 
 
 @frozen
@@ -177,7 +196,7 @@ class Strided:
     """How a strided load reads vectors: `width` elements each, one behind the other from `start` on.
 
     Neighbour `j` of a group is `first + step * j` elements behind `start`. `windows` are (index, extent, whether it
-    moves with the vector): those of the vector at `start`.
+    moves with the vector): those of the vector at `start`. Those `within` always hold, and are dropped.
     """
 
     step: int
@@ -185,6 +204,7 @@ class Strided:
     first: int
     start: Dim
     windows: tuple[tuple[Dim, Dim, bool], ...]
+    within: tuple[tuple[Dim, Dim], ...] = ()
 
     def position(self, neighbour: int) -> tuple[int, int]:
         """The vector that a neighbour is in, by its number from `start` on, and its index there."""
@@ -192,28 +212,173 @@ class Strided:
 
     def windows_at(self, vector: int) -> list[tuple[Dim, Dim]]:
         """The windows of a vector: it is inside as a whole, or outside."""
-        return [(index + vector * self.width if moves else index, extent) for index, extent, moves in self.windows]
+        moved = [(index + vector * self.width if moves else index, extent) for index, extent, moves in self.windows]
+        return [one for one in moved if one not in self.within]
 
 
-def strided_load(op: LoadOp, layout: Layout) -> Strided | None:
-    """How a load reads vectors of which it uses every few elements; None where it does not."""
-    if op.pattern != "strided" or has_index_tiles(op) or layout.vector == 1:
+def overlapping_loads(kernel: KernelOp) -> frozenset[LoadOp]:
+    """Loads of neighbours, which others read too from a little before or behind: those of windows along rows."""
+    found: dict[tuple[Any, ...], dict[LoadOp, Dim]] = {}
+    for op in kernel.walk():
+        if isinstance(op, LoadOp) and op.axes and op.pattern == "contiguous" and not has_index_tiles(op):
+            key = op.buffer, tuple(op.axes), tuple(op.at), op.offset - _constant_of(op.offset)
+            found.setdefault(key, {})[op] = op.offset
+    return frozenset(op for group in found.values() if _has_near(group) for op in group)
+
+
+def _has_near(loads: Mapping[LoadOp, Dim]) -> bool:
+    """Whether two loads begin within a vector of each other, or of rows that one thread can have both."""
+    op, offset = next(iter(loads.items()))
+    row = offset.coefficient(op.axes[-2]) if len(op.axes) > 1 else None
+    step = (row[0].value or 0) if row is not None else 0
+    starts = sorted({_constant_of(offset) for offset in loads.values()})
+    gaps = {abs(b - a - rows * step) for a, b in pairwise(starts) for rows in range(NEAREST)} if step else set[int]()
+    return any(gap < MOST for gap in (*gaps, *(b - a for a, b in pairwise(starts))))
+
+
+def _constant_of(dim: Dim) -> int:
+    """What a dim is where all of its names are 0."""
+    return dim.substitute(dict.fromkeys(dim.symbols, 0)).value or 0
+
+
+def strided_load(op: LoadOp, layout: Layout, *, is_shifted: bool = False, below: int = 0) -> Strided | None:
+    """How a load reads vectors of which it uses every few elements; None where it does not.
+
+    Where it `is_shifted`, so is one of neighbours that begin anywhere, of which vectors hold the others. `below` is by
+    how many rows the elements are below those that coordinates are of.
+    """
+    is_single = layout.vector == 1 and (layout.rows == 1 or not is_shifted)
+    if op.pattern != ("contiguous" if is_shifted else "strided") or has_index_tiles(op) or is_single:
         return None
     last, multiples, type = op.axes[-1], multiples_of(op), shaped_type(op.buffer)
-    step, run = step_of(op.offset, last, multiples) or (0, 1)
+    moved = {op.axes[-2]: Dim.symbol(op.axes[-2]) + below} if below else {}
+    offset, given = op.offset.substitute(moved), [dim.substitute(moved) for dim in op.windows]
+    if below and (end := _cut_between_rows(op, layout)) is not None:
+        given += [Dim.symbol(op.axes[-2]) + below, end]
+    step, run = step_of(offset, last, multiples) or (0, 1)
     total = product(type.shape).value
-    if not 2 <= step <= FARTHEST or min(run, mask_run(op, by_windows=False)) < layout.vector or total is None:
+    if not (1 if is_shifted else 2) <= step <= FARTHEST or total is None:
         return None
-    first = op.offset.substitute(dict.fromkeys(op.offset.symbols, 0)).value or 0
-    start, size = op.offset - first, type.dtype.bytes
+    if min(run, mask_run(op, by_windows=False)) < layout.vector:
+        return None
+    first = _constant_of(offset)
+    start, size = offset - first, type.dtype.bytes
     width = gcd(multiple_of(start, multiples), step * layout.vector, total, WIDEST // size)
     width = gcd(width, buffer_alignment(op.buffer) // size)
     windows: list[tuple[Dim, Dim, bool]] = []
-    for index, extent in zip(op.windows[::2], op.windows[1::2], strict=True):
+    for index, extent in zip(given[::2], given[1::2], strict=True):
         moves = last in index.symbols
         if last in extent.symbols or (moves and (step_of(index, last, multiples) or (0, 1))[0] != step):
             return None
         here = index - first if moves else index
         width = gcd(width, multiple_of(here, multiples), multiple_of(extent, multiples)) if moves else width
         windows.append((here, extent, moves))
-    return Strided(step, width, first, start, tuple(windows)) if width > 1 else None
+    if width == 1 and not is_shifted:
+        return None
+    return Strided(step, width, first, start, tuple(windows), _within(op, layout))
+
+
+def _cut_between_rows(op: LoadOp, layout: Layout) -> Dim | None:
+    """The bound that some of the rows that a thread has below each other can be beyond, where the first is not."""
+    bound = dict(zip(op.guarded, op.bounds, strict=True)).get(op.axes[-2])
+    return None if bound is None or multiple_of(bound, {}) % layout.rows == 0 else bound
+
+
+def _within(op: LoadOp, layout: Layout) -> tuple[tuple[Dim, Dim], ...]:
+    """Windows that an access is always within: its coordinates, and what bounds them or is beyond all programs."""
+    bounds = dict(zip(op.guarded, op.bounds, strict=True))
+    starts = dict(zip(op.coords, op.at, strict=False))
+    found: list[tuple[Dim, Dim]] = []
+    for number, (axis, size) in enumerate(zip(op.axes, shaped_type(op.result).shape, strict=True)):
+        end = bounds.get(axis)
+        if end is None:
+            last = index_end(starts[axis])
+            end = None if last is None else last + size - 1
+        rows = layout.rows if number == len(op.axes) - 2 and _cut_between_rows(op, layout) is None else 1
+        if end is not None:
+            found += [(Dim.symbol(axis) + row, end) for row in range(rows)]
+    return tuple(found)
+
+
+# Loads and stores of one element to a thread that are next to each other in shared memory: one instruction moves them.
+# A thread that has a chunk of its own reads its elements by as many ops, at offsets of 0, 1, 2, ... from its begin.
+# Where a few of them begin at a multiple of their size, they are one vector: a load gives what the first op and those
+# after it ask for, and a store waits until the last of them is computed. Between the ops of one vector is nothing but
+# arithmetic, so no barrier and no other access of memory sees the difference.
+
+Accesses = tuple[LoadOp | StoreOp, ...]
+_BETWEEN = ("elementwise", "select", "cast", "bitcast", "round", "constant", "coordinate", "broadcast", "index", "clip")
+"""Ops that access no memory and wait for no one."""
+
+
+def find_adjacent(kernel: KernelOp) -> dict[LoadOp | StoreOp, Accesses]:
+    """For each op that shares an instruction with others, all of these in the order of their addresses."""
+    found: dict[LoadOp | StoreOp, Accesses] = {}
+    if kernel.warps_per_row or kernel.threads <= 1:
+        return found
+    for run in _runs(kernel):
+        for vector in _divide(run):
+            found.update(dict.fromkeys(vector, vector))
+    return found
+
+
+def _runs(kernel: KernelOp) -> Iterator[Accesses]:
+    """Ops of one kind at neighbouring elements, with nothing but arithmetic between them."""
+    for block in (region.block for op in kernel.walk() for region in op.regions):
+        yield from _runs_of_block(kernel, block)
+
+
+def _runs_of_block(kernel: KernelOp, block: Block) -> Iterator[Accesses]:
+    run: list[LoadOp | StoreOp] = []
+    for op in block.ops:
+        if op.name.removeprefix("ttarget.") in _BETWEEN:
+            continue
+        one = op if isinstance(op, LoadOp | StoreOp) and _is_single(kernel, op) else None
+        if run and (one is None or not _follows(run[-1], one)):
+            yield tuple(run)
+            run = []
+        if one is not None:
+            run.append(one)
+    yield tuple(run)
+
+
+def _is_single(kernel: KernelOp, op: LoadOp | StoreOp) -> bool:
+    """Whether every thread accesses one element of shared memory of its own, or all of them load the same."""
+    scratch = op.buffer.owner
+    if not isinstance(scratch, ScratchOp) or scratch.space != "shared" or scratch.swizzle:
+        return False
+    if op.guarded or op.windows or has_index_tiles(op):
+        return False
+    layout = Layout(sizes_of(op.block if isinstance(op, StoreOp) else op.result), kernel.threads, kernel.vector)
+    if isinstance(op, StoreOp):
+        return op.mode == "set" and layout.shape == (kernel.threads,)
+    return layout.shape in ((), (kernel.threads,))
+
+
+def _follows(before: LoadOp | StoreOp, op: LoadOp | StoreOp) -> bool:
+    """Whether an op accesses what is behind the element of another, in the same way."""
+    if type(before) is not type(op) or before.buffer is not op.buffer or before.axes != op.axes:
+        return False
+    is_at_same = dict(zip(before.coords, before.at, strict=True)) == dict(zip(op.coords, op.at, strict=True))
+    return is_at_same and op.offset - before.offset == Dim.constant(1)
+
+
+def _divide(run: Sequence[LoadOp | StoreOp]) -> Iterator[Accesses]:
+    """The vectors of a run: from a multiple of their size on, and of a power of two elements."""
+    at = 0
+    while at < len(run):
+        width = _known_width(run[at])
+        while width > len(run) - at:
+            width //= 2
+        if width > 1:
+            yield tuple(run[at : at + width])
+        at += max(1, width)
+
+
+def _known_width(op: LoadOp | StoreOp) -> int:
+    """Elements that one instruction moves from an op's address on, wherever a thread is."""
+    size = shaped_type(op.buffer).dtype.bytes
+    starts = {name: index_multiple(value) for name, value in zip(op.coords, op.at, strict=True)}
+    steps = multiple_of(op.offset, {**starts, **dict.fromkeys(op.axes, 1)})
+    known = gcd(buffer_alignment(op.buffer), WIDEST, size * steps)
+    return max(1, (known & -known) // size)

@@ -247,6 +247,8 @@ def compute_short(f: FunctionText, name: str, arguments: Sequence[Value]) -> lis
     return cast(f, [SHORT[name](f, x) for x in cast(f, elements, bf16, f32)], f32, bf16)
 
 
+MOST_WORDS = 128
+"""Words that a thread has of what it loads before it computes: half of its registers."""
 MANY = 4
 """Elements of a thread from which on it is worth to look for their minimum before their exp."""
 
@@ -270,6 +272,59 @@ def compute_exp_near_maximum(emitter: Emitter, op: SpecOp) -> list[Value] | None
         lambda: [compute(f, "exp", [part], f32, promise=NORMAL) for part in parts],
         lambda: [compute(f, "exp", [part], f32, promise=NONPOSITIVE) for part in parts],
     )
+
+
+def is_exp_of_range(emitter: Emitter, op: SpecOp) -> bool:
+    """Whether an `exp` of f32 in a recurrence is of so many elements of a thread that it is worth to look at them.
+
+    That is a branch, over which no load is moved: all loads of the block come before it, and are not too many for that.
+    """
+    loop = op.parent_op()
+    if not isinstance(op, ops.ElementwiseOp) or op.fn != "exp" or emitter.exponential != EXACT:
+        return False
+    # Rows of a softmax have exponentials of differences, and those have bounds of their own.
+    is_softmax = op in emitter.exp_bounds or bool(_operands_of(op.operands[0], "sub"))
+    if not isinstance(loop, ops.LoopOp) or not loop.carried or is_softmax:
+        return False
+    layout, dtype = emitter.layout(op.result)
+    return dtype is f32 and layout.registers >= 2 * MANY and _words_of_loads(emitter, loop) <= MOST_WORDS
+
+
+def _words_of_loads(emitter: Emitter, loop: ops.LoopOp) -> int:
+    """Words that a thread has of what an iteration loads."""
+    found = 0
+    for op in loop.body.block.ops:
+        if isinstance(op, ops.LoadOp):
+            layout, dtype = emitter.layout(op.result)
+            registers = layout.registers // layout.vector if op.pattern == "uniform" else layout.registers
+            found += -(-registers * dtype.bytes // 4)
+    return found
+
+
+def compute_exp_of_range(emitter: Emitter, op: SpecOp) -> list[Value]:
+    """`exp` of many elements that a thread has, without bounds where all of them are ordinary: every bit is the same.
+
+    Elsewhere, which is rare, a function that takes any argument is called for each.
+    """
+    f, parts = emitter.f, emitter.registers_of(op.operands[0])
+    distinct = list(dict.fromkeys(parts))
+    greatest = absolute(f, distinct[0])
+    for part in distinct[1:]:
+        greatest = f.intrinsic("maximum", greatest, absolute(f, part))
+    whole = f.module.outline(
+        ("exp", "float"),
+        "any_exp",
+        [("float", "x")],
+        lambda g: g.ret(compute(g, "exp", list(g.arguments), f32)),
+        "float",
+    )
+    found = f.if_(
+        f.fcmp("ole", greatest, f.const("float", -ORDINARY)),
+        lambda: [compute(f, "exp", [part], f32, promise=NORMAL) for part in distinct],
+        lambda: [f.call(whole, [part], "float") for part in distinct],
+    )
+    by_argument = dict(zip(distinct, found, strict=True))
+    return [by_argument[part] for part in parts]
 
 
 # Where kernels use approximations, how far those are off, and how they are forbidden.

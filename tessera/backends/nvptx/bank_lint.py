@@ -8,13 +8,21 @@ worst warp counts. `benchmarks/results/gpu_banks.json` holds what a profiler cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
 
 from xdsl.ir import OpResult, SSAValue
 
-from tessera.backends.nvptx.access_groups import WIDEST, group_of, is_transposing, transposed_layout
+from tessera.backends.nvptx.access_groups import (
+    WIDEST,
+    Accesses,
+    find_adjacent,
+    group_of,
+    is_transposing,
+    transposed_layout,
+)
+from tessera.backends.nvptx.emit_rows import find_row_slices
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.backends.nvptx.matmul_plan import MatmulPlan, grids_of, plan_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
@@ -129,13 +137,14 @@ def shared_accesses(kernel: SpecOp) -> list[SharedAccess]:
     """Every access of shared memory of a kernel whose lanes are known."""
     plan = plan_of(kernel) if isinstance(kernel, KernelOp) else None
     found = [] if plan is None else _of_matmul(plan)
+    adjacent = find_adjacent(kernel) if isinstance(kernel, KernelOp) else {}
     for op in kernel.walk():
         if not isinstance(op, SpecOp) or (plan is not None and op.parent_op() in (plan.matmul.loop, plan.matmul.tail)):
             continue
         if not isinstance(kernel, KernelOp):
             found += _of_mma_op(op)
         elif kernel.threads > 1:
-            found += _of_thread_op(kernel, op)
+            found += _of_thread_op(kernel, op, adjacent)
     return found
 
 
@@ -157,9 +166,13 @@ def conflicts(kernel: SpecOp) -> list[SharedAccess]:
 # Programs of threads.
 
 
-def _of_thread_op(kernel: KernelOp, op: SpecOp) -> Iterator[SharedAccess]:
+Adjacent: TypeAlias = Mapping[LoadOp | StoreOp, Accesses]
+"""Accesses that one instruction makes together, by each of them."""
+
+
+def _of_thread_op(kernel: KernelOp, op: SpecOp, adjacent: Adjacent) -> Iterator[SharedAccess]:
     if isinstance(op, LoadOp | StoreOp):
-        yield from _of_access(kernel, op)
+        yield from _of_access(kernel, op, adjacent)
     elif isinstance(op, TransposeOp) and _is_moved(op):
         source = _layout(kernel, op.block)
         yield from _transposing(op, transpose_wavefronts(source, _layout(kernel, op.result), _bytes(op.block)))
@@ -174,7 +187,7 @@ def _layout(kernel: KernelOp, value: SSAValue) -> Layout:
     shape = tuple(dim.value or 0 for dim in value.type.shape)
     plan = plan_of(kernel)
     grid = plan.grid if plan is not None and shape == plan.sizes else grids_of(kernel).get(shape)
-    return Layout(shape, kernel.threads, kernel.vector, grid)
+    return Layout(shape, kernel.threads, kernel.vector, grid, find_row_slices(kernel).get(shape, 0))
 
 
 def _bytes(value: SSAValue) -> int:
@@ -223,7 +236,9 @@ def _block(op: LoadOp | StoreOp) -> SSAValue:
     return op.block if isinstance(op, StoreOp) else op.result
 
 
-def _of_access(kernel: KernelOp, op: LoadOp | StoreOp) -> Iterator[SharedAccess]:
+def _of_access(kernel: KernelOp, op: LoadOp | StoreOp, adjacent: Adjacent) -> Iterator[SharedAccess]:
+    if op in adjacent and adjacent[op][0] is not op:
+        return  # the first of them stands for all
     scratch = op.buffer.op if isinstance(op.buffer, OpResult) else None
     is_shared = isinstance(scratch, ScratchOp) and scratch.space == "shared"
     now = scratch.swizzle if isinstance(scratch, ScratchOp) and is_shared else 0
@@ -232,10 +247,9 @@ def _of_access(kernel: KernelOp, op: LoadOp | StoreOp) -> Iterator[SharedAccess]
         read = transposed_layout(op, layout)
         yield from _transposing(op, transposed_load_wavefronts(layout, _bytes(_block(op)), read))
     elif is_shared and _is_known(op):
-        wavefronts = _access_wavefronts(kernel, op, now)
-        yield SharedAccess(
-            op, "of shared scratch", wavefronts, _swizzle_fix(kernel, op.buffer, now) if wavefronts.degree > 1 else ""
-        )
+        wavefronts = _access_wavefronts(kernel, op, now, len(adjacent.get(op, (op,))))
+        fix = _swizzle_fix(kernel, op.buffer, now) if wavefronts.degree > 1 and op not in adjacent else ""
+        yield SharedAccess(op, "of shared scratch", wavefronts, fix)
 
 
 def _is_known(op: LoadOp | StoreOp) -> bool:
@@ -262,8 +276,11 @@ def _worst_degree(kernel: KernelOp, buffer: SSAValue, swizzle: int) -> int:
     return max([1, *(_access_wavefronts(kernel, op, swizzle).degree for op in known)])
 
 
-def _access_wavefronts(kernel: KernelOp, op: LoadOp | StoreOp, swizzle: int) -> Wavefronts:
-    """Those of a load or store; where its tile begins moves all lanes alike, and is left out."""
+def _access_wavefronts(kernel: KernelOp, op: LoadOp | StoreOp, swizzle: int, together: int = 1) -> Wavefronts:
+    """Those of a load or store; where its tile begins moves all lanes alike, and is left out.
+
+    It moves what so many ops `together` do, each an element behind that of the one before.
+    """
     layout, size = _layout(kernel, _block(op)), _bytes(op.buffer)
     row = shaped_type(op.buffer).shape[-1].value or 1
     group = group_of(op, layout, size, swizzle)
@@ -277,7 +294,7 @@ def _access_wavefronts(kernel: KernelOp, op: LoadOp | StoreOp, swizzle: int) -> 
             cells[element] = size * (swizzle_index(index, row, swizzle // size) if swizzle else index)
         return cells[element]
 
-    return _worst(layout, group, size * (1 if op.pattern == "uniform" else group), address)
+    return _worst(layout, group, size * (together if op.pattern == "uniform" else together * group), address)
 
 
 # Tiles that threads exchange through shared memory.
@@ -327,8 +344,9 @@ def transpose_wavefronts(source: Layout, target: Layout, size: int) -> tuple[Wav
 
 def _of_broadcast(kernel: KernelOp, op: BroadcastOp) -> Iterator[SharedAccess]:
     layout, shape = _layout(kernel, op.result), _layout(kernel, op.block).shape
-    if prod(shape) == 1:
-        return
+    replicas = _layout(kernel, op.block).replicas
+    if prod(shape) == 1 or (replicas and tuple(op.axes) == (0,)):
+        return  # every thread has what it broadcasts
     size = _bytes(op.block)
 
     def address(element: int) -> int:

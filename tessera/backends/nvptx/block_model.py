@@ -70,7 +70,7 @@ _TYPICAL = 4096
 """What a symbolic dim is taken to be: a GPU is worth it for large ones."""
 _EXTENTS = (("m", _TYPICAL), ("n", _TYPICAL), ("k", _TYPICAL), ("batch", 1))
 
-_WGMMA_DTYPES = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2", "tf32")
+_WGMMA_DTYPES = ("bf16", "f16", "i8", "u8", "f8e4m3", "f8e5m2", "tf32")
 """What WGMMA multiplies."""
 _MMA_SYNC_DTYPES = ("bf16", "f16", "i8", "tf32")
 _TRANSPOSED = ("bf16", "f16")
@@ -93,14 +93,18 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
         candidates = [block for block in candidates if block[1] % 16 == 0]
     m, n, k, batch = (size_of(context.get(name), typical) for name, typical in _EXTENTS)
 
+    if context.get("is_copied") and context.get("is_rhs_n_major"):
+        # Lines of channels of one element of a window divide a block.
+        candidates = [block for block in candidates if block[1] % SPAN == 0]
     if segments := context.get("segments"):
         candidates = [block for block in candidates if block[2] == _USUAL_K and _holds(block, segments)]
-    elif m <= 64:
+    elif m <= 64 and not context.get("is_copied"):
         return _few_rows(candidates, context, (m, n, k), batch, machine)
 
     # Accumulators of 8-bit floats are promoted outside of tensor cores, and take registers beside those in flight.
     is_fp8 = name.startswith("f8")
-    rows = Rows.of(m, n, k, context, 2 if dtype is None else dtype.bytes)
+    size = 2 if dtype is None else dtype.bytes
+    rows = Rows.of(m, n, k, context, size)
     rates = FP8_BLOCKS if is_fp8 else RATES
     # Narrow blocks are stored one element at a time, and guarded where they reach over the last row.
     least = SPAN if not segments and (m % 64 or k < _LONG) else 0
@@ -115,7 +119,8 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     candidates = [one for one in candidates if one[0] != 128 or one[1] not in narrow]
 
     def cost(block: tuple[int, int, int]) -> tuple[float, bool]:
-        work = block[:2], (m, n, k), batch, machine.blocks
+        # Times are those of elements of two bytes: a step has as many bytes of K, and takes as long, whatever they are.
+        work = block[:2], (m, n, k if is_fp8 else -(-k * size // 2)), batch, machine.blocks
         time = fp8_time(*work) if is_fp8 else block_time(*work, rows)
         # Small blocks wait for memory, and have more of it in flight in deeper steps.
         is_deep = block[0] * block[1] <= _SMALL and k >= _LONG
@@ -183,12 +188,11 @@ def _plain_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
     able = [block for block in candidates if block in PLAIN_BLOCKS and min(block[:2]) > 1] or [small]
     vectors = [block for block in candidates if (m, n)[block[0] != 1] == 1 == min(block[:2])]
     # Stores reach an address along each axis of a tile, so a result has an axis of one element, not none.
-    is_windowed = bool(context.get("is_windowed"))
-    if vectors and context.get("is_matrix", True) and not is_windowed:
+    if vectors and context.get("is_matrix", True):
         return next(
             (block for block in vectors if 4 * batch * max(m, n) >= 3 * max(block[:2]) * machine.blocks), vectors[-1]
         )
-    most = 64 * 64 if context.get("others", 0) > _FEW_OTHERS or is_windowed else 128 * 128
+    most = 64 * 64 if context.get("others", 0) > _FEW_OTHERS else 128 * 128
     able = [block for block in able if block[0] * block[1] <= most]
     transposed = not context.get("is_lhs_m_major"), not context.get("is_rhs_n_major")
     return fastest_block(able, size[:3], batch, machine.blocks, transposed)
@@ -200,9 +204,9 @@ def _accumulates_doubles(context: Mapping[str, Any]) -> bool:
 
 
 def _is_taken(names: Sequence[str], name: str, context: Mapping[str, Any]) -> bool:
-    """Whether an instruction for dtypes of such names takes a contraction; none takes operands read through windows."""
+    """Whether an instruction for dtypes of such names takes a contraction."""
     is_transposed = bool(context.get("is_rhs_n_major") or context.get("is_lhs_m_major"))
-    if context.get("is_windowed") or _accumulates_doubles(context):
+    if _accumulates_doubles(context):
         return False
     return name in names and (name in _TRANSPOSED or not is_transposed)
 

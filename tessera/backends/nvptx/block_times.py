@@ -116,6 +116,13 @@ _USUAL_K, _FEW_STAGES = 64, 3
 """K of the step that the model counts, and stages of which CTAs of a cluster wait for each other more often."""
 CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
 """Warpgroups of a block, by its rows."""
+_COPY_CYCLES = 5000
+"""Cycles from the start of a kernel that copies rows to the first dots of the next, beside the time of memory."""
+THREADED_COLUMNS, THREADED_LEAST = {64: 256, 128: 128}, 1 << 22
+"""Columns of a block at most, by its rows, whose producer copies by threads what TMA does not take: its registers are
+not the consumers'; and bytes of an operand at least: fewer are still in L2 when they were copied before."""
+_THREADED_BYTES = 24
+"""Bytes that threads of a producer are taken to copy in a cycle; memory hands out 21 to each multiprocessor."""
 
 
 @frozen
@@ -123,13 +130,15 @@ class Rows:
     """What operands of a contraction are in memory, as far as the time to copy them goes.
 
     A pitch is bytes from one row of an operand to the next, 0 where all begin with lines; a result is `apart` where TMA
-    does not store its rows.
+    does not store its rows. Bytes of an operand are 0 where TMA takes its rows.
     """
 
     is_rhs_n_major: bool = False
     lhs_pitch: int = 0
     rhs_pitch: int = 0
     is_result_apart: bool = False
+    lhs_bytes: int = 0
+    rhs_bytes: int = 0
 
     @staticmethod
     def of(m: int, n: int, k: int, context: Mapping[str, Any], bytes: int) -> Rows:
@@ -137,8 +146,30 @@ class Rows:
         is_n_major = bool(context.get("is_rhs_n_major"))
         usual = (m if context.get("is_lhs_m_major") else k, n if is_n_major else k)
         widths = [size_of(context.get(name), size) for name, size in zip(("lhs_row", "rhs_row"), usual, strict=True)]
-        lhs, rhs = (width * bytes * (width * bytes % (SECTOR // 2) == 0) for width in widths)
-        return Rows(is_n_major, lhs, rhs, n * bytes % (SECTOR // 2) != 0)
+        are_taken = [width * bytes % (SECTOR // 2) == 0 for width in widths]
+        lhs, rhs = (width * bytes * is_taken for width, is_taken in zip(widths, are_taken, strict=True))
+        batch = size_of(context.get("batch"), 1)
+        copied = [0 if is_taken else batch * rows * k * bytes for rows, is_taken in zip((m, n), are_taken, strict=True)]
+        return Rows(is_n_major, lhs, rhs, n * bytes % (SECTOR // 2) != 0, *copied)
+
+    def threaded_lines(self, block: Sequence[int], m: int, n: int) -> int:
+        """Lines of a step of a block that threads copy: of an operand that is read once, and that TMA does not take."""
+        if not can_copy_by_threads(block):
+            return 0
+        once = ((self.lhs_bytes, n <= block[1], block[0]), (self.rhs_bytes, m <= block[0], block[1]))
+        return sum(lines for bytes, is_once, lines in once if is_once and bytes >= THREADED_LEAST)
+
+    def copied_cycles(self, block: Sequence[int], m: int, n: int) -> float:
+        """Cycles in which operands that TMA does not take are copied before all blocks, but for what threads copy."""
+        is_able = can_copy_by_threads(block)
+        once = (self.lhs_bytes, is_able and n <= block[1]), (self.rhs_bytes, is_able and m <= block[0])
+        copied = [bytes for bytes, is_once in once if bytes and not (is_once and bytes >= THREADED_LEAST)]
+        return sum(_COPY_CYCLES + 2 * bytes / _MEMORY_BYTES for bytes in copied)
+
+
+def can_copy_by_threads(block: Sequence[int]) -> bool:
+    """Whether the producer of a block of rows and columns has registers to copy by all of its threads."""
+    return block[1] <= THREADED_COLUMNS.get(block[0], 0)
 
 
 def crossing_weight(pitch: int, offset: int = 0) -> float:
@@ -198,12 +229,13 @@ def block_time(block: Sequence[int], size: Sequence[int], batch: int, blocks: in
     stores = BM * BN / _EPILOGUE * (1 if BN % 16 == 0 else _HALVES)
     # What threads store overlaps with nothing.
     each = BM * (_EDGES[BM] + BN / _STORED) if rows.is_result_apart else 0
-    lines = lines_of(block, rows)
+    lines, threaded = lines_of(block, rows), rows.threaded_lines(block, m, n)
     times = [
-        _time_waves(block, count, blocks, k, lines, bool(pairs)) + max(stores, -(-count // blocks) * each)
+        _time_waves(block, count, blocks, k, lines, bool(pairs), threaded) + max(stores, -(-count // blocks) * each)
         for pairs, count in enumerate(programs)
     ]
-    return min(times) if below > 1 and is_pairable(block, programs[0], blocks) else times[0]
+    found = min(times) if below > 1 and is_pairable(block, programs[0], blocks) else times[0]
+    return found + rows.copied_cycles(block, m, n)
 
 
 def is_pairable(block: Sequence[int], programs: int, blocks: int) -> bool:
@@ -215,13 +247,18 @@ def is_pairable(block: Sequence[int], programs: int, blocks: int) -> bool:
     return programs > blocks and block[0] * block[1] >= _PAIRED_BLOCK
 
 
-def _time_waves(block: Sequence[int], programs: int, blocks: int, k: int, lines: Lines, is_paired: bool) -> float:
-    """Cycles of all waves, but for the stores of the last; pairs have an even number of rows of blocks."""
+def _time_waves(
+    block: Sequence[int], programs: int, blocks: int, k: int, lines: Lines, is_paired: bool, threaded: int = 0
+) -> float:
+    """Cycles of all waves, but for the stores of the last; pairs have an even number of rows of blocks.
+
+    So many lines of a step are copied by threads.
+    """
     waves = -(-programs // blocks)
     is_hidden = block[0] * block[1] <= _BESIDE[block[0]] or waves <= (1 if block[0] == max(_AFTER) else _MANY)
     between = _BETWEEN if is_hidden else _AFTER[block[0]]
     counts = {blocks: waves - 1, programs - (waves - 1) * blocks: 1} if programs % blocks else {blocks: waves}
-    computed = computed_cycles(block, waves)
+    computed = max(computed_cycles(block, waves), threaded * LINE / _THREADED_BYTES)
     steps = sum(many * step_cycles(lines, count, computed, is_paired=is_paired) for count, many in counts.items())
     return steps * k / _USUAL_K + waves * between
 

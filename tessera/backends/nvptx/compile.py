@@ -26,6 +26,7 @@ from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.passes.select_mma import SelectMma
+from tessera.backends.nvptx.passes.separate_vectors import SeparateVectors
 from tessera.backends.nvptx.pipeline import MmaChoices, target_passes, tile_passes
 from tessera.backends.nvptx.plan_times import TIMES
 from tessera.backends.nvptx.register_estimate import resources_in
@@ -288,13 +289,16 @@ class _Nvptx:
         if not any(isinstance(type, TileAttr) and type.dtype.is_float for type in types):
             return ""
         module = ModuleOp([kernel])
-        for one in (BroadcastScalars(), FitSteps(), SelectMma(gpu_name(machine))):
+        for one in (BroadcastScalars(), SeparateVectors(), FitSteps(), SelectMma(gpu_name(machine))):
             one.run(module)
         units = units_in(kernel)
         return PLAIN if units is None else units.name
 
     def resources(self, metadata: dict[str, Any], objects: Sequence[bytes]) -> list[str]:
         return [str(one) for one in resources_in(metadata, objects)]
+
+    def spilling(self, metadata: dict[str, Any], objects: Sequence[bytes]) -> list[str]:
+        return [one.name for one in resources_in(metadata, objects) if one.registers.spills]
 
 
 BACKEND = _Nvptx()

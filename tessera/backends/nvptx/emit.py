@@ -13,9 +13,15 @@ from typing import Any
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_sort, emit_values, leaf_rows, values
-from tessera.backends.nvptx.access_groups import is_transposing, transposed_layout
-from tessera.backends.nvptx.approximate_functions import find_exp_bounds
+from tessera.backends.nvptx.access_groups import (
+    find_adjacent,
+    is_transposing,
+    overlapping_loads,
+    transposed_layout,
+)
+from tessera.backends.nvptx.approximate_functions import find_exp_bounds, is_exp_of_range
 from tessera.backends.nvptx.emit_matmul import MatmulWriter
+from tessera.backends.nvptx.emit_rows import find_row_slices
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.leaf_rows import LeafRows
 from tessera.backends.nvptx.matmul_plan import grids_of, plan_of
@@ -25,6 +31,7 @@ from tessera.backends.nvptx.row_plan import (
     BLOCKS,
     FETCHES_LINES,
     LAUNCHED,
+    NEAR_ROWS,
     PROGRAMS,
     ROW_BLOCKS,
     SLOTS,
@@ -106,6 +113,10 @@ class Emitter:
     """Whether loads stay where they are written."""
     keeps_words = False
     """Whether loads give the words of memory, out of which elements are taken where they are read."""
+    holds_back = False
+    """Whether terms of a chain of multiply-adds are loaded no sooner than some before them are added up."""
+    terms = 0
+    """Terms of such chains that were written."""
     is_wanted: Value | None = None
     """Whether loads read anything, where that is not sure."""
 
@@ -157,8 +168,18 @@ class Emitter:
         self._private_parts: dict[SSAValue, Dim] = {}
         self._threads: dict[Layout, Threads] = {}
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
-        self.is_elementwise = is_elementwise(kernel)
-        self.has_rows = has_rows(kernel)
+        # Tiles that are slices of the rows of another, and accesses that one instruction makes together.
+        self.slices, self.adjacent = find_row_slices(kernel), find_adjacent(kernel)
+        self.is_elementwise, self.has_rows = is_elementwise(kernel), has_rows(kernel)
+        self._find_windows()
+
+    def _find_windows(self) -> None:
+        """How loads that overlap are written, as those of windows do."""
+        self.near_rows = NEAR_ROWS.of(self.kernel)
+        self.overlapping = overlapping_loads(self.kernel) if self.is_elementwise else frozenset[LoadOp]()
+        if self.overlapping:
+            self.f.known = {}  # what they share is found by its text, and LLVM takes quadratic time to find it
+            self.is_ordered = self.holds_back = emit_values.count_terms(self.kernel) >= 2 * emit_values.SPACED
 
     def _find_streamed(self) -> tuple[dict[DotOp, StreamedOperand], set[SpecOp | None]]:
         """Dots that copy their B operand in steps, and the ops that are written with them."""
@@ -279,8 +300,10 @@ class Emitter:
         return emit_values.has_branches(op)
 
     def ops(self, block: Block) -> None:
-        if self.is_elementwise and any(self._stops_loads(op) for op in block.ops):
-            emit_access.load_first(self, block, is_ordered=True)
+        is_stopped = self.is_elementwise and any(self._stops_loads(op) for op in block.ops)
+        is_recurrence = any(isinstance(op, SpecOp) and is_exp_of_range(self, op) for op in block.ops)
+        if is_stopped or is_recurrence:
+            emit_access.load_first(self, block, is_ordered=True, keeps_halves=is_recurrence)
         for op in block.ops:
             assert isinstance(op, SpecOp)
             self.emit(op)
@@ -469,7 +492,10 @@ class Emitter:
         assert isinstance(value.type, VectorAttr)
         has_grid = self.matmul is not None and value.type.sizes == self.matmul.sizes
         grid = self.matmul.grid if has_grid and self.matmul is not None else self.grids.get(value.type.sizes)
-        return Layout(value.type.sizes, self.threads, self.kernel.vector, grid), value.type.dtype
+        sizes = value.type.sizes
+        rows = self.near_rows if len(sizes) > 1 and sizes[-2] % self.near_rows == 0 else 1
+        replicas = self.slices.get(sizes, 0)
+        return Layout(sizes, self.threads, self.kernel.vector, grid, replicas, rows), value.type.dtype
 
     def at(self, layout: Layout) -> Threads:
         """Which elements this thread has in tiles of a layout."""
@@ -530,11 +556,27 @@ class Emitter:
             here[axis] = self.f.add(here[axis], step)
         return here
 
+    def is_line_below(
+        self, env: dict[str, Index], axes: Sequence[str], axis: str, layout: Layout, register: int, bound: Value
+    ) -> Value | None:
+        """Whether all lines of a register are below a bound, or none is; None where that is not known while emitting.
+
+        Of the tail of a column most registers have no line at all: what would be computed of them is no one's.
+        """
+        start, end, lines = constant_of(env[axis]), constant_of(bound), layout.lines_of(register)
+        if start is None or end is None or lines is None or axis != axes[0]:
+            return None
+        is_all, is_any = start + lines.stop <= end, start + lines.start < end
+        return self.f.const("i1", is_any) if is_all == is_any else None
+
     def is_below(
         self, env: dict[str, Index], axes: Sequence[str], axis: str, layout: Layout, register: int, bound: Value
     ) -> Value:
         """Whether the coordinate of the element in a register is below a bound along an axis."""
         f = self.f
+        known = self.is_line_below(env, axes, axis, layout, register, bound)
+        if known is not None:
+            return known
         is_row = self.has_rows and axis == axes[-1] and not layout.is_repeated and not layout.shape[-1] % layout.group
         at = self.coordinates(env, axes, layout, 0 if is_row else register)[axis]
         if not is_row:

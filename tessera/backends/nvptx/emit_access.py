@@ -120,10 +120,13 @@ class Access:
             end = dim_value(f, bound, here) if end is None else end
             if self.emitter.is_elementwise and fit_words(op, (Dim.symbol(axis), bound)):
                 parts.append(f.icmp("slt", *(f.cast("trunc", f.index(one), "i32") for one in (here[axis], end))))
-            elif self.emitter.has_rows:
-                parts.append(self.emitter.is_below(self.env, self.swapped or op.axes, axis, self.layout, register, end))
+                continue
+            where = (self.env, self.swapped or op.axes, axis, self.layout, register, end)
+            if self.emitter.has_rows:
+                parts.append(self.emitter.is_below(*where))
             else:
-                parts.append(f.icmp("slt", here[axis], end))
+                known = self.emitter.is_line_below(*where)
+                parts.append(f.icmp("slt", here[axis], end) if known is None else known)
         own: tuple[Dim, ...] = op.windows
         for expr, extent in zip(own[::2], own[1::2], strict=True) if windows is None else windows:
             parts.append(self.is_inside(expr, extent, here, register))
@@ -201,12 +204,15 @@ def emit_load(emitter: Emitter, op: LoadOp) -> None:
     if buffer in emitter.held:
         emitter.tiles[op.result] = _load_held(access, emitter.held[buffer].tiles[_held_offset(access)])
         return
+    if op in emitter.adjacent:
+        _load_adjacent(access, emitter.adjacent[op])
+        return
     key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else key_of(access)
     is_invariant = is_constant(emitter.kernel, buffer)
     if key is not None and is_invariant and key in emitter.memo:
         emitter.tiles[op.result] = unpack_here(emitter, emitter.memo[key])
         return
-    strided = strided_load(op, access.layout) if key is not None and is_invariant else None
+    strided = _strided_rows(access) if key is not None and is_invariant else None
     if strided is not None:
         tile = _load_strided(access, strided)
     elif not access.swizzle and is_transposing(op, access.layout):
@@ -216,6 +222,24 @@ def emit_load(emitter: Emitter, op: LoadOp) -> None:
     emitter.tiles[op.result] = tile
     if key is not None and is_invariant:
         emitter.memo[key] = tile
+
+
+def _load_adjacent(access: Access, ops: Sequence[LoadOp | StoreOp]) -> None:
+    """The first of some loads gives the tiles of all of them."""
+    if ops[0] is not access.op:
+        return
+    parts = load_vector(access, access.address(access.here(0)), None, len(ops), is_invariant=False)
+    for op, part in zip(ops, parts, strict=True):
+        assert isinstance(op, LoadOp)
+        access.emitter.tiles[op.result] = Tile(access.layout, access.dtype, [part])
+
+
+def _store_adjacent(access: Access, ops: Sequence[LoadOp | StoreOp]) -> None:
+    """The last of some stores, with what is known of the first, writes the tiles of all of them."""
+    tiles = [access.emitter.tiles[op.block] for op in ops if isinstance(op, StoreOp)]
+    parts = [values.to_memory(access.f, access.emitter.registers(tile)[0], access.dtype) for tile in tiles]
+    whole = values.pack(access.f, parts)
+    access.f.store(whole, access.address(access.here(0)), align=len(parts) * access.dtype.bytes)
 
 
 def load_tile(access: Access) -> Tile:
@@ -231,9 +255,31 @@ def _load(access: Access, is_invariant: bool) -> Tile:
         access = access.with_shared_parts()
     emitter = access.emitter
     emitter.words.clear()
-    groups = [_load_group(access, at, group, is_invariant) for at in range(0, access.layout.registers, group)]
+    groups: list[list[Value]] = []
+    for at in range(0, access.layout.registers, group):
+        same = _same_register(access, at)
+        if same == at:
+            groups.append(_load_group(access, at, group, is_invariant))
+            continue
+        groups.append(groups[same // group])
+        emitter.words += emitter.words[same // group : same // group + 1]
     packed = tuple(emitter.words) if emitter.keeps_words else ()
     return Tile(access.layout, access.dtype, [part for parts in groups for part in parts], packed=packed)
+
+
+def _same_register(access: Access, register: int) -> int:
+    """The first register that holds the same as one, where it is known without a look at the element."""
+    op, layout = access.op, access.layout
+    if op.windows or len(op.axes) < 2 or layout.grid is not None:
+        return register
+    if layout.rows > 1:
+        # Rows below each other have a mask in common; what index tiles say is another element in each.
+        is_repeated = not access.tiles and not op.offset.symbols & set(op.axes[-2:])
+        return register - layout.split(register)[1] * layout.vector if is_repeated else register
+    # LLVM finds equal loads by itself, unless they are to stay where they are.
+    moving = {*op.guarded, *(op.offset.symbols & set(op.axes))} - {op.axes[-1]}
+    is_repeated = access.emitter.is_ordered and not moving and not access.tiles and layout.group % layout.shape[-1] == 0
+    return register % layout.vector if is_repeated else register
 
 
 def unpack_here(emitter: Emitter, tile: Tile) -> Tile:
@@ -249,11 +295,24 @@ def unpack_here(emitter: Emitter, tile: Tile) -> Tile:
     return Tile(tile.layout, tile.dtype, registers, packed=tile.packed)
 
 
-def _load_strided(access: Access, strided: Strided) -> Tile:
-    """A tile of elements a few apart, taken out of the vectors that they lie in."""
+def _strided_rows(access: Access) -> list[Strided] | None:
+    """How each of the rows that a thread has below each other reads vectors; None where one does not."""
+    op, is_shifted = access.op, access.op in access.emitter.overlapping
+    assert isinstance(op, LoadOp)
+    rows = [strided_load(op, access.layout, is_shifted=is_shifted, below=row) for row in range(access.layout.rows)]
+    found = [row for row in rows if row is not None]
+    return found if len(found) == len(rows) else None
+
+
+def _load_strided(access: Access, rows: Sequence[Strided]) -> Tile:
+    """A tile of elements a few apart, taken out of the vectors that they lie in.
+
+    Rows below each other are found from the first, which has the mask of all: one finds what another has loaded.
+    """
     emitter, op, vector = access.emitter, access.op, access.layout.vector
     found: list[Value] = []
-    for register in range(0, access.layout.registers, vector):
+    for number in range(access.layout.registers // vector):
+        strided, register = rows[number % len(rows)], (number - number % len(rows)) * vector
         here = access.here(register)
         guards = (*op.bounds, *op.windows)
         names = sorted({*strided.start.symbols, *op.axes, *(name for dim in guards for name in dim.symbols)})
@@ -329,14 +388,15 @@ def load_early(emitter: Emitter, loop: LoopOp, start: Index) -> None:
     load_first(emitter, block)
 
 
-def load_first(emitter: Emitter, block: Block, *, is_ordered: bool = False) -> None:
+def load_first(emitter: Emitter, block: Block, *, is_ordered: bool = False, keeps_halves: bool = False) -> None:
     """Loads of a block whose indices are known at its begin, before what is computed of any of them.
 
     What is transposed is exchanged when all is on its way: the assembler moves no load up over a barrier. Where they
-    are `is_ordered`, LLVM moves none down either.
+    are `is_ordered`, LLVM moves none down either. With `keeps_halves` elements of 2 bytes are left in their words: each
+    would have a register of its own from here on.
     """
     waiting: list[tuple[LoadOp, Access, list[list[Value]]]] = []
-    emitter.is_ordered = is_ordered
+    emitter.is_ordered, keeps_words = is_ordered, emitter.keeps_words
     for op in block.ops:
         if isinstance(op, IndexOp) and all(value in emitter.indices for value in op.at):
             emitter.on_index(op)
@@ -345,11 +405,13 @@ def load_first(emitter: Emitter, block: Block, *, is_ordered: bool = False) -> N
         if not all(value in emitter.indices for value in op.at):
             continue
         access = access_of(emitter, op)
+        is_halves = op.pattern == "contiguous" and access.dtype.bytes == 2
+        emitter.keeps_words = keeps_words or (is_halves and keeps_halves)
         if op.buffer in emitter.buffers and _exchanges(access) and key_of(access) not in emitter.memo:
             waiting.append((op, access, _read_transposed(access, is_invariant=True)))
         else:
             emit_load(emitter, op)
-    emitter.is_ordered = False
+    emitter.is_ordered, emitter.keeps_words = emitter.holds_back, keeps_words
     for op, access, loaded in waiting:
         key = key_of(access)
         if key not in emitter.memo:
@@ -407,6 +469,8 @@ def _load_group(access: Access, register: int, group: int, is_invariant: bool) -
 def load_vector(access: Access, address: Value, mask: Value | None, count: int, is_invariant: bool) -> list[Value]:
     """So many elements from an address on, in one instruction."""
     f, dtype, element = access.f, access.dtype, access.element
+    if mask is not None and mask.text == "false" and not access.emitter.keeps_words:
+        return [values.constant(f, dtype, access.op.value("pad"))] * count
     if mask is not None and is_invariant and (access.emitter.has_rows or access.emitter.is_elementwise):
         pad = values.to_memory(f, values.constant(f, dtype, access.op.value("pad")), dtype)
         loaded = load_where(f, mask, address, values.pack(f, [pad] * count), is_ordered=access.emitter.is_ordered)
@@ -488,6 +552,11 @@ def emit_store(emitter: Emitter, op: StoreOp) -> None:
     registers = emitter.registers(tile)
     if buffer in emitter.held:
         emitter.held[buffer].tiles[_held_offset(access)] = tile
+        return
+    if op in emitter.adjacent:
+        first, *_, last = emitter.adjacent[op]
+        if op is last:
+            _store_adjacent(access_of(emitter, first), emitter.adjacent[op])
         return
     group = 1 if op.mode != "set" or op.pattern == "uniform" else access.group()
 

@@ -12,7 +12,7 @@ from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
-from tessera.backends.nvptx.emit_rows import RowReduction, takes
+from tessera.backends.nvptx.emit_rows import RowReduction, is_along_slice, is_whole_row, share_firsts, takes
 from tessera.backends.nvptx.layout import Layout, Spacing, Tile
 from tessera.backends.nvptx.streamed_dots import (
     STAGES,
@@ -101,6 +101,10 @@ def emit_broadcast(emitter: Emitter, op: ops.BroadcastOp) -> None:
     if source.layout.size == 1:
         emitter.set_result(op, [emitter.registers(source)[0]] * layout.registers)
         return
+    if is_along_slice(source.layout, layout, op.axes):
+        held = emitter.registers(source)
+        emitter.set_result(op, [held[register // layout.vector] for register in range(layout.registers)])
+        return
     (start,) = share_tiles(emitter, [source])
     found: dict[str, Value] = {}
     registers: list[Value] = []
@@ -155,12 +159,12 @@ def emit_reduce(emitter: Emitter, op: ops.ReduceOp) -> None:
         total = _join_line(emitter, list(emitter.registers(source)), source.layout, join)
         emitter.set_result(op, [total] * layout.registers)
         return
-    if takes(source.layout, op.axis, source.dtype):
+    if takes(source.layout, op.axis, source.dtype, least=1 if layout.replicas > 1 else 2):
         rows = RowReduction(emitter, source, lambda a, b: join([a], [b])[0])
         is_free = name in ("max", "min")
         emitter.set_result(op, rows.in_any_order(layout) if is_free else rows.in_order(layout))
         return
-    if name in ("max", "min") and _is_whole_row(source, op.axis):
+    if name in ("max", "min") and is_whole_row(source, op.axis):
         registers: Sequence[Value] = [_minmax(emitter, source, name, join)] * layout.registers
     else:
         (registers,) = _reduce(emitter, [source], op.axis, layout, join)
@@ -200,14 +204,6 @@ def _join_line(emitter: Emitter, parts: list[Value], layout: Layout, join: Join)
     for lanes in scattered:
         parts = [join(parts, [shuffle(f, parts[0], "bfly", lanes)])[0]]
     return parts[0]
-
-
-def _is_whole_row(source: Tile, axis: int) -> bool:
-    """Whether a tile is one row, of which threads of several warps, or registers of one, have as many elements each."""
-    layout = source.layout
-    is_even = layout.size == layout.shape[axis] and layout.size % layout.group == 0
-    has_warps = layout.threads >= WARP and layout.threads & (layout.threads - 1) == 0
-    return is_even and has_warps and (layout.threads > WARP or layout.registers > 1)
 
 
 def _minmax(emitter: Emitter, source: Tile, name: str, join: Join) -> Value:
@@ -386,6 +382,8 @@ def _distribute(
         return [[part[number] for number in kept] for part in current]
     if out.size == 1 and layout.threads == WARP:
         return [[shuffle(f, part[0], "idx", 0)] for part in current]
+    if out.replicas:
+        return [share_firsts(emitter, part, layout.vector, out.replicas) for part in current]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
     starts = share_tiles(emitter, held)
     found: list[list[Value]] = [[] for _ in tiles]

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from xdsl.ir import Operation
 
 from tessera.backends.nvptx import values
-from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_exp_near_maximum, compute_short
+from tessera.backends.nvptx.approximate_functions import (
+    SHORT,
+    TESTED,
+    compute_exp_near_maximum,
+    compute_exp_of_range,
+    compute_short,
+    is_exp_of_range,
+)
+from tessera.ir.base.op import SpecOp
 from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import convert, math, math_log, math_trig
 from tessera.ir.target.llvm.instructions import Value, dim_value
@@ -56,6 +64,8 @@ def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
         emitter.set_result(op, divide_by_common(emitter.f, operands[0], operands[1]))
         return
     found = compute_exp_near_maximum(emitter, op) if fn == "exp" else None
+    if found is None and is_exp_of_range(emitter, op):
+        found = compute_exp_of_range(emitter, op)
     if found is not None:
         emitter.set_result(op, found)
         return
@@ -69,6 +79,35 @@ def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
     )
     kinds = {emitter.tiles[value].exact for value in op.operands}
     made.exact = kinds.pop() if fn in KEPT and len(kinds) == 1 else None
+    if fn == "fma" and dtype is f32 and emitter.holds_back:
+        made.registers = _hold_back(emitter, made.registers)
+
+
+SPACED = 8
+"""Terms of a long chain after which those that follow may be loaded: a few hundred cycles of multiply-adds."""
+
+
+def count_terms(kernel: SpecOp) -> int:
+    """Terms of the chains of multiply-adds of a kernel."""
+    return sum(isinstance(op, ops.ElementwiseOp) and op.fn == "fma" for op in kernel.walk())
+
+
+def _hold_back(emitter: Emitter, totals: Sequence[Value]) -> Sequence[Value]:
+    """Totals of a chain; every few terms they are computed before anything that follows is loaded.
+
+    LLVM would load all that a block reads before it multiplies any of it, and have no register left.
+    """
+    emitter.terms += 1
+    if emitter.terms % SPACED:
+        return totals
+    f, count = emitter.f, len(totals)
+    type_ = f"{{ {', '.join(one.type for one in totals)} }}" if count > 1 else totals[0].type
+    constraints = ",".join([*["=f"] * count, *map(str, range(count))])
+    given = ", ".join(map(str, totals))
+    found = f.raw(type_, f'call {type_} asm sideeffect "", "{constraints}"({given})')
+    if count == 1:
+        return [found]
+    return [f.raw(one.type, f"extractvalue {type_} {found.text}, {at}") for at, one in enumerate(totals)]
 
 
 def has_branches(op: Operation) -> bool:

@@ -51,7 +51,7 @@ from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
-STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "maps", "push", "pop")
+STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "encode_windows", "maps", "push", "pop")
 """The words of the table before handles and constants."""
 OFFLOADING = ("offloaded", "upload")
 """Words behind them of programs that offload values: the pinned memory for those, and what copies from there."""
@@ -166,7 +166,7 @@ class _Entry(HostProgram):
         self.slots, self.parameters = f.alloca("i64", longest), f.alloca("ptr", longest + most)
         for at in range(longest):
             f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
-        self.descriptors = DescriptorCache(f, self.words["maps"], self.words["encode"])
+        self.descriptors = DescriptorCache(f, self.words["maps"], self.words["encode"], self.words["encode_windows"])
         self.cell = f.alloca("i64")
         self.copied = CopyParameters(f) if NAME in kernels else None
         self.callbacks = callbacks_in(program)
@@ -355,6 +355,8 @@ class _Entry(HostProgram):
         others. What is given back is the bytes of scratch that are taken then.
         """
         f = self.f
+        if map_.by_threads:
+            return used
         extents = [dim.substitute(sizes) for dim in map_.dims]
         row, rows = extents[0] * map_.bytes, product(extents[1:])
         if is_multiple(row, 16):

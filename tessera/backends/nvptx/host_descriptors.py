@@ -50,8 +50,12 @@ def encode_arguments(
 ) -> list[Value]:
     """The arguments of `cuTensorMapEncodeTiled` behind the first; `numbers` is memory for those that are arrays.
 
+    Those of `cuTensorMapEncodeIm2col` for a descriptor of windows.
+
     `sizes` are the extents of the dims, innermost first, and `pitch` bytes from one row to the next.
     """
+    if code.steps:
+        return _encode_windows(f, code, numbers, buffer, sizes, pitch)
     dims, strides, box, steps = (f.gep(numbers, NUMBERS // 4 * at, "i64") for at in range(4))
     stride, box_sizes = pitch, list(code.box)
     pairs: list[tuple[Value, Value]] = []
@@ -76,6 +80,29 @@ def encode_arguments(
     return [dtype, rank, buffer, dims, strides, box, steps, interleave, swizzle, promotion, fill]
 
 
+def _encode_windows(
+    f: FunctionText, code: DescriptorCode, numbers: Value, buffer: Value, sizes: Sequence[Value], pitch: Value
+) -> list[Value]:
+    """The arguments of `cuTensorMapEncodeIm2col` behind the first."""
+    dims, strides, corners, steps = (f.gep(numbers, NUMBERS // 4 * at, "i64") for at in range(4))
+    stride = pitch
+    for at, extent in enumerate(sizes):
+        f.store(extent, f.gep(dims, at, "i64"), align=8)
+        if at > 0:
+            f.store(stride, f.gep(strides, at - 1, "i64"), align=8)
+            stride = f.mul(stride, extent)
+        step = code.steps[at - 1] if 0 < at < len(sizes) - 1 else 1
+        f.store(Value("i32", str(step)), f.gep(steps, at, "i32"), align=4)
+    high = f.gep(corners, NUMBERS // 8, "i64")
+    for array, own in ((corners, code.low), (high, code.high)):
+        for at, corner in enumerate(own):
+            f.store(Value("i32", str(corner)), f.gep(array, at, "i32"), align=4)
+    words = (MAP_DTYPES[code.dtype], len(sizes), *code.box, 0, _SWIZZLES[code.swizzle], 0)
+    dtype, rank, channels, positions, interleave, swizzle, fill = (Value("i32", str(number)) for number in words)
+    before = [dtype, rank, buffer, dims, strides, corners, high, channels, positions, steps]
+    return [*before, interleave, swizzle, _promotion(f, pitch), fill]
+
+
 def _promotion(f: FunctionText, pitch: Value) -> Value:
     """How much is read into L2 at a time where rows are so many bytes apart."""
     whole, part = (Value("i32", str(number)) for number in (_L2_256B, _L2_128B))
@@ -92,8 +119,9 @@ class DescriptorCache:
     the sizes of one are a table of constants wherever they are known: a call for each is all that is written.
     """
 
-    def __init__(self, f: FunctionText, area: Value, encode: Value) -> None:
-        self.f, self.area, self.encode, self.accesses = f, area, encode, 0
+    def __init__(self, f: FunctionText, area: Value, encode: Value, encode_windows: Value) -> None:
+        self.f, self.area, self.accesses = f, area, 0
+        self.encode, self.encode_windows = encode, encode_windows
         self._sizes = f.alloca("i64", KEY - 1)
 
     def get(self, code: DescriptorCode, buffer: Value, sizes: Sequence[Value], pitch: Value, target: Value) -> Value:
@@ -102,7 +130,7 @@ class DescriptorCache:
         `sizes` are the extents of the dims, innermost first, and `pitch` bytes from one row to the next.
         """
         f, rank = self.f, len(sizes)
-        form = (code.dtype, code.box, code.swizzle, code.cut, rank)
+        form = (code.dtype, code.box, code.swizzle, code.cut, code.low, code.high, code.steps, rank)
         names = ("area", "place", "sizes", "buffer", "map", "encode")
         pointers = [("ptr", name) for name in names]
         found = f.module.outline(
@@ -110,7 +138,8 @@ class DescriptorCache:
         )
         table = f.gep(self.area, _HEAD + self.accesses * (_HEAD + KEPT * _ENTRY), "i8")
         self.accesses += 1
-        given = (self.area, table, self._table_of([pitch, *sizes]), buffer, target, self.encode)
+        encode = self.encode_windows if code.steps else self.encode
+        given = (self.area, table, self._table_of([pitch, *sizes]), buffer, target, encode)
         return f.raw("i32", f"call i32 @{found}({', '.join(map(str, given))})")
 
     def _table_of(self, words: Sequence[Value]) -> Value:

@@ -4,6 +4,9 @@ Element `e` of a tile, in row-major order, belongs to thread `(e // V) % P` of t
 neighbours to a thread, the threads side by side, and so on through the tile. A tile of fewer elements than threads is
 held several times over. Only reductions, broadcasts, transposes and dots move elements between threads.
 
+A tile of one element for each row of another may be a slice of that (`replicas`, `emit_rows.py`): the threads that have
+a row between them all have its element.
+
 The accumulator of a matmul has another layout (`ThreadGrid`), and what is computed of it with it: a thread has
 some rows by some columns, so that what it reads of either operand is multiplied with all that it reads of the other.
 """
@@ -16,6 +19,7 @@ from math import prod
 
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import next_power_of_two
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
@@ -76,13 +80,28 @@ class ThreadGrid:
 class Layout:
     """The layout of a shape over `threads` with at most `widest` neighbours to a thread; `shape` is static.
 
-    With a `grid`, which divides the tile, it is that of an accumulator.
+    With a `grid`, which divides the tile, it is that of an accumulator; with `replicas`, of a line of which so many
+    threads side by side have each element. With `rows` a thread has so many rows, one after the other, of each group of
+    neighbours, and they divide the tile.
     """
 
     shape: tuple[int, ...]
     threads: int
     widest: int = 1
     grid: ThreadGrid | None = None
+    replicas: int = 0
+    rows: int = 1
+
+    @property
+    def thin(self) -> Layout:
+        """The layout of the first of every `rows` rows."""
+        return Layout((*self.shape[:-2], self.shape[-2] // self.rows, self.shape[-1]), self.threads, self.widest)
+
+    def split(self, register: int) -> tuple[int, int]:
+        """The register that has the same in `thin`, and how many rows below that an element is."""
+        number, inner = divmod(register, self.vector)
+        far, near = divmod(number, self.rows)
+        return far * self.vector + inner, near
 
     @property
     def size(self) -> int:
@@ -93,25 +112,27 @@ class Layout:
         """Neighbours along the last axis that one thread has."""
         if self.grid is not None:
             return self.grid.columns
-        width = self.widest if self.shape else 1
-        while width > 1 and (self.shape[-1] % width or self.size < width * self.threads):
+        width = self.widest if self.shape and not self.replicas else 1
+        while width > 1 and (self.shape[-1] % width or self.size < width * self.threads * self.rows):
             width //= 2
         return width
 
     @property
     def group(self) -> int:
         """Elements that all threads hold with one group of neighbours each."""
-        return self.vector * self.threads
+        return self.vector * self.threads // max(1, self.replicas)
 
     @property
     def registers(self) -> int:
         """Elements that one thread holds."""
+        if self.rows > 1:
+            return self.thin.registers * self.rows
         return max(1, -(-self.size // self.group)) * self.vector
 
     @property
     def is_repeated(self) -> bool:
         """Whether some threads hold the same elements as others."""
-        return self.size < self.threads
+        return self.size < self.threads and not self.replicas
 
     @property
     def line(self) -> Layout:
@@ -129,7 +150,7 @@ class Layout:
 
         Neighbours can always be: they are a power of two, as `widest` is.
         """
-        is_whole = self.threads > 32 and self.threads & (self.threads - 1) == 0
+        is_whole = self.threads > 32 and self.threads & (self.threads - 1) == 0 and not self.replicas
         return self.group if is_whole and self.size >= self.group else 0
 
     def start(self, register: int) -> int:
@@ -137,16 +158,23 @@ class Layout:
         number, inner = divmod(register, self.vector)
         return number * self.group + inner
 
+    def lines_of(self, register: int) -> range | None:
+        """The lines of a tile of two axes that threads have elements of in a register; None where that is not known."""
+        if len(self.shape) != 2 or self.grid is not None or self.is_repeated:
+            return None
+        first = register // self.vector * self.group
+        return range(first // self.shape[1], (min(first + self.group, self.size) - 1) // self.shape[1] + 1)
+
 
 def skew_of(lines: int, length: int, vector: int, size: int) -> int:
     """Elements to leave free after every `vector` lines of a tile in shared memory, against bank conflicts.
 
-    Threads that have `vector` lines each are then one bank apart, or as many as lanes of a warp have neighbours along
-    the lines; `size` is the bytes of an element.
+    Threads that have `vector` lines each are then an odd number of steps apart, of one bank, or of as many as lanes of
+    a warp have neighbours along the lines: odd multiples meet in no bank. `size` is the bytes of an element.
     """
     banks = 128 // size
-    lanes = max(1, min(banks, 32, lines // vector))
-    return (banks // lanes - vector * length) % banks
+    lanes = next_power_of_two(max(1, min(banks, 32, lines // vector)))
+    return (banks // lanes - vector * length) % (2 * banks // lanes) if lanes > 1 else 0
 
 
 @frozen
@@ -187,13 +215,20 @@ class Threads:
     """The thread's first element."""
     at: tuple[Index, Index] = (0, 0)
     """The row and column of the thread in a grid of them."""
+    thin: Threads | None = None
+    """Which elements it has in the first of several rows."""
     _parts: list[tuple[Index, int, bool]] = field(default_factory=list[tuple[Index, int, bool]])
 
     def __post_init__(self) -> None:
         f, layout = self.f, self.layout
+        if layout.rows > 1:
+            self.thin = Threads(f, self.thread, layout.thin)
+            return
         size = layout.size
         if layout.threads == 1:
             self.base = 0
+        elif layout.replicas:
+            self.base = f.udiv(self.thread, layout.replicas)
         elif layout.is_repeated:
             self.base = f.urem(self.thread, size)
         else:
@@ -216,6 +251,10 @@ class Threads:
         f, layout = self.f, self.layout
         if layout.grid is not None:
             return self._coordinates_in_grid(layout.grid, register)
+        if self.thin is not None:
+            first, near = layout.split(register)
+            *others, row, column = self.thin.coordinates(first)
+            return [*others, f.add(f.mul(row, layout.rows), near), column]
         number, inner = divmod(register, layout.vector)
         fixed = number * layout.group
         found: list[Index] = []
@@ -254,6 +293,8 @@ class Threads:
         layout, f = self.layout, self.f
         if layout.grid is not None:
             return None
+        if self.thin is not None:
+            return self.thin.is_there(layout.split(register)[0])
         start = layout.start(register)
         if layout.is_repeated or start - register % layout.vector + layout.group <= layout.size:
             return None
@@ -261,6 +302,8 @@ class Threads:
 
     def is_owner(self, register: int) -> Value | None:
         """Whether this thread is the one to store the element; None where it always is."""
+        if self.layout.replicas > 1:  # which divides the threads, and these the rows
+            return self.f.icmp("eq", self.f.urem(self.thread, self.layout.replicas), 0)
         if not self.layout.is_repeated:
             return self.is_there(register)
         return self.f.icmp("slt", self.thread, self.layout.size)

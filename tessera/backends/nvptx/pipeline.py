@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessera.backends.nvptx.mma.programs import MULTICAST
 from tessera.backends.nvptx.passes.add_fallbacks import AddFallbacks
+from tessera.backends.nvptx.passes.broadcast_loads import BroadcastLoads
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.passes.choose_spaces import ChooseSpaces
 from tessera.backends.nvptx.passes.choose_vectors import ChooseVectors
@@ -24,6 +25,7 @@ from tessera.backends.nvptx.passes.prune_fallbacks import PruneFallbacks
 from tessera.backends.nvptx.passes.schedule_programs import SchedulePrograms
 from tessera.backends.nvptx.passes.schedule_rows import ScheduleRows
 from tessera.backends.nvptx.passes.select_mma import SelectMma
+from tessera.backends.nvptx.passes.separate_vectors import SeparateVectors
 from tessera.backends.nvptx.passes.specialize_warps import SpecializeWarps
 from tessera.backends.nvptx.passes.swizzle_tiles import SwizzleTiles
 from tessera.backends.nvptx.passes.unroll_loops import UnrollLoops
@@ -60,8 +62,9 @@ def tile_passes(machine: Machine, choices: MmaChoices) -> list[Pass]:
     return [
         # First: passes that follow rewrite a kernel for tensor cores, and some launches need it as it was.
         AddFallbacks(),
-        # Both before tensor cores are selected: they make tiles and steps that those take.
+        # All before tensor cores are selected: they make tiles and steps that those take.
         BroadcastScalars(),
+        SeparateVectors(),
         FitSteps(),
         # All that follows depends on how many warps share a tile, which the instruction says.
         SelectMma(name, choices.units),
@@ -89,7 +92,9 @@ def tile_passes(machine: Machine, choices: MmaChoices) -> list[Pass]:
 def thread_tile_passes(machine: Machine) -> list[Pass]:
     """What is decided on Tile IR for kernels of plain threads."""
     return [
-        # First: all others ask how many threads a program has.
+        # First: it changes tiles, and all others ask of those.
+        BroadcastLoads(),
+        # Before those that ask how many threads a program has.
         PlanThreads(),
         # Before rows and loops are planned, which go by what is loaded where.
         OrientOperands(),

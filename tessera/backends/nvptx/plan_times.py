@@ -27,8 +27,14 @@ from tessera.types.machine import Machine
 
 CYCLE = 0.65
 """Nanoseconds of a cycle of an H200 under the load of matmuls, which `block_times` counts in."""
-_COPY = 1000
+_COPY = 1600
 """Cycles from asking TMA for a stage to its arrival, under load: what too few stages leave to wait for."""
+_LINE_CYCLES = 1.35
+"""Cycles of TMA for a line of 64 bytes or less, by drawn matmuls in steps of 16 and 32 columns on an H200."""
+_SHARING = (64, 144)
+"""Rows and columns of blocks up to which two run on a multiprocessor, by drawn matmuls on an H200."""
+_SHARED_TIME = 0.8
+"""The share of the time of one by itself that such blocks take, from the same matmuls."""
 _SHARED = 226 << 10
 """Bytes of a block's stages at most."""
 _FEW_ROWS = 64
@@ -54,7 +60,7 @@ def block_nanoseconds(block: Any, context: Mapping[str, Any], others: Mapping[st
     name = context.get("mode") or ("bf16" if dtype is None else dtype.name)
     if name == "f32":
         return _by_threads(block, context, machine)
-    if not machine.has("wgmma") or name not in _DTYPES or context.get("is_windowed"):
+    if not machine.has("wgmma") or name not in _DTYPES:
         return None
     m, n, k = size = _size(context)
     batch = size_of(context.get("batch"), 1)
@@ -67,13 +73,16 @@ def block_nanoseconds(block: Any, context: Mapping[str, Any], others: Mapping[st
         return _stream_time(block, size, batch, context, machine)
     else:
         cycles = block_time(block[:2], size, batch, machine.blocks, Rows.of(m, n, k, context, _bytes(context)))
+    if not is_fp8 and block[0] <= _SHARING[0] and block[1] <= _SHARING[1]:
+        cycles *= _SHARED_TIME
     waited = _waiting(block, size, batch, machine.blocks, int(others.get("pipeline.stages") or 0), _bytes(context))
-    return CYCLE * (_START + max(cycles, waited))
+    copied = _copying(block, size, batch, machine.blocks, _bytes(context))
+    return CYCLE * (_START + max(cycles, waited, copied))
 
 
 def _by_threads(block: Any, context: Mapping[str, Any], machine: Machine) -> float | None:
-    """Of f32 that threads multiply and add; nobody modeled vectors, and operands that are read through windows."""
-    if tuple(block) not in THREAD_BLOCKS or context.get("is_windowed"):
+    """Of f32 that threads multiply and add; nobody modeled vectors."""
+    if tuple(block) not in THREAD_BLOCKS:
         return None
     transposed = not context.get("is_lhs_m_major"), not context.get("is_rhs_n_major")
     batch = size_of(context.get("batch"), 1)
@@ -100,7 +109,17 @@ def _waiting(block: Any, size: Size, batch: int, blocks: int, stages: int, bytes
     steps = math.ceil(programs / blocks) * math.ceil(size[2] / BK)
     dots = BM * BN * BK / 2048
     # Of one stage a copy waits for the dots before it, and they for the copy.
-    return steps * (_COPY + dots if taken == 1 else _COPY / (taken - 1))
+    return steps * (_COPY + dots) / max(1, taken - 1)
+
+
+def _copying(block: Any, size: Size, batch: int, blocks: int, bytes: int) -> float:
+    """Cycles that TMA takes for lines of a step, where these are shorter than those that dots are timed with."""
+    BM, BN, BK = block
+    if BK * bytes >= LINE:
+        return 0.0
+    programs = batch * math.ceil(size[0] / BM) * math.ceil(size[1] / BN)
+    steps = math.ceil(programs / blocks) * math.ceil(size[2] / BK)
+    return steps * (BM + BN) * _LINE_CYCLES
 
 
 def _stream_time(block: Any, size: Size, batch: int, context: Mapping[str, Any], machine: Machine) -> float | None:

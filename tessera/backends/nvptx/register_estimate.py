@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from tessera.backends.nvptx.ptx_blocks import Block, Instruction, blocks_of, body_of, join_blocks
@@ -118,6 +119,7 @@ def _pressure(lines: Iterable[str]) -> _Pressure:
     joined = join_blocks(blocks)
     after = _live_out(joined, names)
 
+    @cache
     def words(name: str) -> int:
         register = name.partition(".")[0]
         bit = 1 << names[register]

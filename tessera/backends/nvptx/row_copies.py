@@ -40,7 +40,7 @@ ACCESSES: dict[str, Any] = {"symbols": list(SYMBOLS), "buffers": [["r", "height*
 
 def is_needed(codes: Iterable[KernelCode]) -> bool:
     """Whether kernels read rows through TMA that may begin anywhere."""
-    rows = [map_.dims[0] * map_.bytes for code in codes for map_ in code.maps if not map_.is_output]
+    rows = [map_.dims[0] * map_.bytes for code in codes for map_ in code.maps if map_.is_copied]
     return not all(is_multiple(row, VECTOR) for row in rows)
 
 
@@ -94,15 +94,15 @@ def _write(f: FunctionText) -> None:
         whole = f.raw("i64", f"and {address}, {-VECTOR}")
         end = op32(f, "add", inside, f.cast("trunc", f.smin(left, VECTOR), "i32"))
         reaches_on = f.op("and", is_there, f.icmp("ugt", end, number(VECTOR)))
-        words = [*_read(f, whole, is_there), *_read(f, f.add(whole, VECTOR), reaches_on)]
+        words = [*read_words(f, whole, is_there), *read_words(f, f.add(whole, VECTOR), reaches_on)]
         found.append(_Vector(f.add(goal, f.mul(index, VECTOR)), is_there, words, inside))
     for vector in found:
         text = "{ .reg .pred P; setp.ne.b32 P, $1, 0; @P st.global.v4.b32 [$0], {$2, $3, $4, $5}; }"
-        given = [vector.target, asm.flag(f, vector.is_there), *_shift_words(f, vector.words, vector.shift)]
+        given = [vector.target, asm.flag(f, vector.is_there), *shift_words(f, vector.words, vector.shift)]
         asm.effect(f, text, "l,r,r,r,r,r", given)
 
 
-def _read(f: FunctionText, address: Value, condition: Value) -> list[Value]:
+def read_words(f: FunctionText, address: Value, condition: Value) -> list[Value]:
     """Four words of the source where a condition holds, else zeros."""
     zeros = " ".join(f"mov.b32 ${at}, 0;" for at in range(4))
     text = f"{{ .reg .pred P; setp.ne.b32 P, $5, 0; {zeros} @P ld.global.nc.v4.b32 {{$0, $1, $2, $3}}, [$4]; }}"
@@ -110,7 +110,7 @@ def _read(f: FunctionText, address: Value, condition: Value) -> list[Value]:
     return asm.results(f, text, constraints, [address, asm.flag(f, condition)], ["i32"] * 4)
 
 
-def _shift_words(f: FunctionText, words: list[Value], shift: Value) -> list[Value]:
+def shift_words(f: FunctionText, words: list[Value], shift: Value) -> list[Value]:
     """Four of eight words, from so many bytes on: moved by two words, by one, and by the bits of bytes."""
     for step in (2, 1):
         is_moved = f.icmp("ne", op32(f, "and", shift, 4 * step), number(0))

@@ -324,6 +324,8 @@ UNROLL = Decision("nvptx.unroll", 1)
 # Of a `ttile.kernel` and of the `ttarget.kernel` that it becomes.
 MOST_NEIGHBOURS = Decision("nvptx.most_neighbours", 16)
 """Neighbours of a tile that one thread has at most, as the author of the kernel asks."""
+NEAR_ROWS = Decision("nvptx.near_rows", 1)
+"""Rows of a tile, one after the other, of which one thread has the same columns."""
 
 # Of a `ttarget.kernel`.
 PROGRAMS = Decision("nvptx.programs", 1)

@@ -4,12 +4,13 @@ There are three generations: `mma.sync` of single warps (sm_80 on), whose operan
 registers; `wgmma` of groups of four warps (sm_90a), which read shared memory themselves and run asynchronously; and
 `tcgen05` (sm_100a), which also accumulates in a memory of its own. Numbers are from the PTX ISA 8.7 (`mma.sync`,
 `wgmma.mma_async`, `tcgen05.mma`, `cp.async.bulk.tensor`, `setmaxnreg`) and the CUDA driver API
-(`cuTensorMapEncodeTiled`).
+(`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, PLAIN_BLOCKS, TCGEN05_BLOCKS, WGMMA_BLOCKS
 from tessera.types import dtype as dt
@@ -19,6 +20,8 @@ from tessera.types.machine import BulkCopy, HostLink, Machine, MatrixInstruction
 
 # The GPUs that code is made for: limits, caches, features and matrix instructions of each architecture.
 
+MAX_STRIDE, CORNER_BITS = 8, {1: 16, 2: 8, 3: 5}
+"""The longest stride of copies that read windows (im2col), and bits of corners and offsets by spatial dims."""
 MMA_SYNC_INSTRUCTION = MatrixInstruction("mma.sync", 16, range(8, 9), blocks=MMA_SYNC_BLOCKS, along_k=("i8", "tf32"))
 WGMMA_INSTRUCTION = MatrixInstruction(
     "wgmma",
@@ -28,7 +31,8 @@ WGMMA_INSTRUCTION = MatrixInstruction(
     blocks=(*WGMMA_BLOCKS, *PLAIN_BLOCKS),
     computes=True,
     joins=True,
-    along_k=("i8", "f8e4m3", "f8e5m2", "tf32"),
+    along_k=("i8", "u8", "f8e4m3", "f8e5m2", "tf32"),
+    windows=("bf16", "f16", 32, MAX_STRIDE, *CORNER_BITS.values()),
 )
 TCGEN05_INSTRUCTION = MatrixInstruction("tcgen05", 128, range(16, 257, 16), blocks=TCGEN05_BLOCKS)
 INSTRUCTIONS = {one.name: one for one in (TCGEN05_INSTRUCTION, WGMMA_INSTRUCTION, MMA_SYNC_INSTRUCTION)}
@@ -196,6 +200,10 @@ class MmaForm:
     is_transposable: bool = False
     is_promoted: bool = False
 
+    def adds_to(self, dtype: DType) -> bool:
+        """Whether accumulators hold sums of a dtype: those of integers wrap, and so are of either sign."""
+        return dtype is self.accumulator or (self.accumulator is dt.i32 and dtype is dt.u32)
+
     def has(self, columns: int) -> bool:
         """Whether there is one of so many columns: of floats any eights, of integers sixteens from 32 on."""
         is_even = self.accumulator.is_float or columns % 16 == 0 or columns < 32
@@ -206,6 +214,7 @@ WGMMA_FORMS: dict[DType, MmaForm] = {
     dt.bf16: MmaForm("f32.bf16.bf16", dt.f32, is_transposable=True),
     dt.f16: MmaForm("f32.f16.f16", dt.f32, is_transposable=True),
     dt.i8: MmaForm("s32.s8.s8", dt.i32),
+    dt.u8: MmaForm("s32.u8.u8", dt.i32),
     dt.f8e4m3: MmaForm("f32.e4m3.e4m3", dt.f32, is_promoted=True),
     dt.f8e5m2: MmaForm("f32.e5m2.e5m2", dt.f32, is_promoted=True),
 }
@@ -230,6 +239,21 @@ TCGEN05_FORMATS: dict[DType, int] = {dt.f16: 0, dt.bf16: 1}
 """The number of an operand's dtype in an instruction descriptor of that kind."""
 
 
+def form_of(forms: Mapping[DType, MmaForm], lhs: DType, rhs: DType) -> MmaForm | None:
+    """The MMA of two dtypes: of one, or of bytes with a sign by others without; None where there is none.
+
+    >>> form_of(WGMMA_FORMS, dt.u8, dt.i8).suffix, form_of(WGMMA_FORMS, dt.f16, dt.bf16)
+    ('s32.u8.s8', None)
+    """
+    own, other = forms.get(lhs), forms.get(rhs)
+    if own is None or other is None or lhs is rhs:
+        return own if lhs is rhs else None
+    if own.accumulator.is_float or other.accumulator.is_float:
+        return None
+    (_, left, _), (_, right, _) = (form.suffix.split(".") for form in (own, other))
+    return replace(own, suffix=f"s32.{left}.{right}")
+
+
 def tmem_columns(width: int) -> int:
     """The fewest columns that can be asked for which hold so many."""
     found = MIN_TMEM_COLUMNS
@@ -246,8 +270,8 @@ class TensorCores:
     multiply where a program has rounded its f32 to tf32. `features` are those that a kernel for them cannot be without;
     `trims` says that rows which are not there need no copying, `sends` that TMA stores results, `cuts` that it leaves
     out rows of a B operand from an index on that a program computes, or reads from memory, `computes` that threads read
-    copied tiles to compute an A operand from them. `lines` are the bytes of
-    rows in shared memory that there are swizzles for, the widest first.
+    copied tiles to compute an A operand from them, `windows` that copies read windows of images. `lines` are the bytes
+    of rows in shared memory that there are swizzles for, the widest first.
     """
 
     instruction: MatrixInstruction
@@ -260,6 +284,7 @@ class TensorCores:
     sends: bool = False
     cuts: bool = False
     computes: bool = False
+    windows: bool = False
     lines: tuple[int, ...] = (SPAN,)
 
     @property
@@ -320,6 +345,7 @@ WGMMA = TensorCores(
     sends=True,
     cuts=True,
     computes=True,
+    windows=True,
     lines=SPANS,
 )
 """Those of Hopper."""

@@ -173,6 +173,8 @@ class DescriptorCode:
     bytes: int = 1
     """Of one element."""
     is_output: bool = False
+    by_threads: bool = False
+    """Whether threads copy what it describes, whatever rows are: a launch then makes none."""
     cut: int = -1
     """The dim that ends where each copy says, innermost first; -1: none.
 
@@ -180,6 +182,15 @@ class DescriptorCode:
     whose index there is `end` finds row `at` at `at - end`, counted from the end of the dim: rows from `end` on are out
     of bounds.
     """
+    low: tuple[int, ...] = ()
+    """Of windows, the first position along each spatial dim, innermost first; `box` is then channels and positions."""
+    high: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether rows that do not begin at multiples of 16 bytes are copied to some that do before a launch."""
+        return not self.is_output and not self.by_threads
 
 
 def matrix_symbol(name: str) -> str:
@@ -302,5 +313,5 @@ class KernelCode:
     @property
     def uses_scratch(self) -> bool:
         """Whether a launch of it may touch memory behind the buffers of the program."""
-        rows = [map_.dims[0] * map_.bytes for map_ in self.maps if not map_.is_output]
+        rows = [map_.dims[0] * map_.bytes for map_ in self.maps if map_.is_copied]
         return bool(self.slots) or self.counts or not all(is_multiple(row, 16) for row in rows)

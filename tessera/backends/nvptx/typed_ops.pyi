@@ -237,6 +237,10 @@ class TensorMapOp(SpecOp):
     swizzle: int
     cut: int
     rounds: str
+    by_threads: bool
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    strides: tuple[int, ...]
 
 class TensorMmaOp(SpecOp):
     memory: SSAValue

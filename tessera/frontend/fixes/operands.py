@@ -91,6 +91,8 @@ def numpy_fix(span: Span | None, advice: str) -> Fix | str:
     """Our function in place of one of NumPy or PyTorch, or the tensor where it was to become one of theirs."""
     expression = expression_at(span)
     node = expression.whole.node if expression is not None else None
+    if expression is not None and isinstance(node, ast.Subscript):
+        return advice if _is_stored(span) else _table_fix(expression, node)
     if expression is None or not isinstance(node, ast.Call):
         return advice
     called = expression.called
@@ -105,6 +107,21 @@ def numpy_fix(span: Span | None, advice: str) -> Fix | str:
     if name is None or not callable(function) or not _takes(function, node):
         return advice
     return expression.inner(node.func).edit(name, advice) or advice
+
+
+def _is_stored(span: Span | None) -> bool:
+    """Whether the expression at a span is what a statement assigns to."""
+    source = fixes_of("statements").source_at(span)
+    return source is not None and isinstance(getattr(source.chain[0][0], "ctx", None), ast.Store)
+
+
+def _table_fix(expression: Expression, node: ast.Subscript) -> Fix | str:
+    """Of `table[h]`, an array of NumPy that is read where a traced index says: the same of a tensor."""
+    table, convert = expression.inner(node.value), expression.name_of("asarray") or "tessera.asarray"
+    made = f"{convert}({table.text})"
+    once = f", once and for all with `{table.text} = {made}`" if isinstance(table.node, ast.Name) else ""
+    advice = f"an array is read by known indices alone: make `{table.text}` a tensor{once}"
+    return table.edit(made, advice) or advice
 
 
 def _converted_fix(

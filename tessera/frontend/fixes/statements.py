@@ -42,7 +42,9 @@ def bool_demand(span: Span | None, is_bool: bool = True) -> Demand:
             return asked
         if operator is not None and not _is_python_operator(parent) and not _is_test(operator, parent):
             text = _elementwise(source, operator) if is_bool else _of_numbers(source, operator)
-            return Demand(_operator_name(operator), source.edit(operator, text))
+            return Demand(
+                _operator_name(operator), source.edit(operator, text, _precedence_reason(source, operator, text))
+            )
     advice = (
         "choose with `tessera.ops.where(condition, a, b)`, branch with `tessera.cond`, loop with `tessera.while_loop`"
     )
@@ -345,14 +347,69 @@ def _elementwise(source: Source, node: ast.expr) -> str:
             return (" & " if isinstance(op, ast.And) else " | ").join(_elementwise(source, one) for one in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return f"~{_elementwise(source, operand)}"
-        case ast.Compare(left=left, ops=[_, _, *_], comparators=others):
-            operands = [left, *others]
-            pairs = zip(operands, node.ops, others, strict=False)
-            return " & ".join(f"({ast.unparse(ast.Compare(one, [op], [other]))})" for one, op, other in pairs)
+        case ast.Compare(ops=[_, _, *_]):
+            return " ".join(f"{link.sign} {link.text(source)}".strip() for link in _links(source, node))
         case ast.Name() | ast.Call() | ast.Attribute() | ast.Subscript():
             return source.text(node)
         case _:
             return f"({source.text(node)})"
+
+
+class _Link(NamedTuple):
+    """Comparisons of a chain that stand between two signs such as `&`, and the sign before them."""
+
+    sign: str
+    operands: list[ast.expr]
+    ops: list[ast.cmpop]
+
+    def text(self, source: Source) -> str:
+        """The comparisons one by one; what is compared with nothing as it is."""
+        pairs = zip(self.operands, self.ops, self.operands[1:], strict=False)
+        each = [f"({ast.unparse(ast.Compare(one, [op], [other]))})" for one, op, other in pairs]
+        return " & ".join(each) or _operand(source, self.operands[0])
+
+
+_SIGNS = {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
+
+
+def _links(source: Source, node: ast.Compare) -> list[_Link]:
+    """A chain of comparisons as it was meant: of `i >= j & i - j < 4` Python compares `j & i - j`, and nobody else."""
+    found, start = list[_Link](), (node.lineno, node.col_offset)
+    for op, operand in zip([None, *node.ops], [node.left, *node.comparators], strict=True):
+        for sign, piece in _pieces(source, operand, start):
+            if sign or op is None:
+                found.append(_Link(sign, [piece], []))
+            else:
+                found[-1].operands.append(piece)
+                found[-1].ops.append(op)
+        start = _end(operand)
+    return found
+
+
+def _pieces(source: Source, node: ast.expr, start: tuple[int, int]) -> list[tuple[str, ast.expr]]:
+    """What `&`, `|` and `^` join, each with the sign before it; one piece in parentheses, which begin after `start`.
+
+    With a number behind them they are of bits, unless that is 0: `flags & 7` is one piece.
+    """
+    gap = ast.Pass(lineno=start[0], col_offset=start[1], end_lineno=node.lineno, end_col_offset=node.col_offset)
+    match node:
+        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() | ast.BitXor() as op, right=right) if (
+            "(" not in source.text(gap) and not (isinstance(right, ast.Constant) and right.value)
+        ):
+            (_, first), *others = _pieces(source, right, _end(left))
+            return [*_pieces(source, left, (node.lineno, node.col_offset)), (_SIGNS[type(op)], first), *others]
+        case _:
+            return [("", node)]
+
+
+def _end(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+
+def _precedence_reason(source: Source, node: ast.expr, text: str) -> str:
+    """Why a chain of comparisons is one, where a sign such as `&` makes it; empty for any other."""
+    signs = [link.sign for link in _links(source, node) if link.sign] if isinstance(node, ast.Compare) else []
+    return f"`{signs[0]}` binds tighter than comparisons: write `{text}`" if signs else ""
 
 
 _OF_ONE = {"any": "any", "all": "all", "max": "max", "min": "min", "sorted": "sort", "sum": "sum", "round": "round"}

@@ -115,6 +115,7 @@ def attention(
     scale: Any = None,
     return_lse: bool = False,
     split_keys: bool = False,
+    score: Any = None,
 ) -> Any:
     """`softmax(q kT * scale + mask) v` on [batch, heads, length, head dim]; `k` and `v` may have fewer heads.
 
@@ -128,12 +129,30 @@ def attention(
 
     With `return_lse` the result is a pair: the second is the log-sum-exp of each row of scores, [batch, heads, length]
     in f32 (f64 for f64), -inf for a row that sees no key.
+
+    `score(s, b, h, i, j)` changes the scaled score of query `i` and key `j`, and `mask(b, h, i, j)`, as a function,
+    says whether the query sees the key. Both are traced on scalars and fused into the kernels, and may read captured
+    tensors by index. Blocks of keys that the mask hides are skipped. Over a cache `i` counts from its first key.
+
+    >>> q = ts.ones((1, 2, 4, 8))
+    >>> ts.ops.attention(q, q, q, lambda b, h, i, j: (i >= j) & (i - j < 2), score=lambda s, b, h, i, j: s * 0.5).shape
+    (1, 2, 4, 8)
     """
+    if callable(v):
+        raise TracingError(
+            "`v` of `attention` is missing: a function stands in its place",
+            fix="pass the values third, and write `mask=` or `score=` before the function",
+        )
     factor = None if scale is None else check_number("attention", "scale", scale)
     is_pair = check_bool("attention", "return_lse", return_lse)
     is_split = check_bool("attention", "split_keys", split_keys)
     if is_pair and is_split:
         raise TracingError("`attention` over parts of the keys gives no log-sum-exp", fix="pass `return_lse=False`")
+    if score is not None or callable(mask):
+        if is_split:
+            raise TracingError("`attention` with functions takes all keys in one pass", fix="pass `split_keys=False`")
+        is_causal = check_bool("attention", "causal", causal)
+        return _attend_with_functions(q, k, v, score, mask, causal=is_causal, scale=factor, is_pair=is_pair)
     if v is None:
         if is_pair:
             raise TracingError("`attention` over a cache gives no log-sum-exp", fix="pass `return_lse=False`")
@@ -149,6 +168,21 @@ def _attend_cache(q: Any, cache: Any, causal: bool, scale: float | None) -> Any:
     length = _cache_length(cache)
     operands = promote_operands("attention", (q, cache.K, cache.V), FLOATING)
     return apply("cached_attention", (*operands, length), {"causal": causal, "scale": scale, "part": PART})
+
+
+def _attend_with_functions(
+    q: Any, k: Any, v: Any, score: Any, mask: Any, *, causal: bool, scale: float | None, is_pair: bool
+) -> Any:
+    """Attention whose scores functions change and hide."""
+    from tessera.frontend.score_functions import trace_functions  # noqa: PLC0415 - few programs have any
+
+    length = _cache_length(k) if v is None else None
+    operands = promote_operands("attention", (q, k, v) if v is not None else (q, k.K, k.V), FLOATING)
+    captures, programs = trace_functions(operands, length, score, mask, causal=causal)
+    name = "scored_attention_with_lse" if is_pair else "scored_attention"
+    lengths = () if length is None else (length,)
+    attributes = {**programs, "scale": scale, "cached": length is not None}
+    return apply(name, (*operands, *lengths, *captures), attributes)
 
 
 def _refuse_mask(op: str, mask: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, DTypeError, ShapeError
-from tessera.frontend.arguments import check_int, check_sequence, check_string
+from tessera.frontend.arguments import check_bool, check_int, check_sequence, check_string
 from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import where
 from tessera.frontend.functions.movement import moveaxis, reshape
@@ -25,6 +25,7 @@ from tessera.frontend.size import size_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import FORMATS, DType, bool_, f32, i32, i64, parse_dtype
+from tessera.types.frozen import frozen
 from tessera.types.promotion import promote_all
 from tessera.types.shape import is_refuted, text
 
@@ -299,11 +300,19 @@ def conv1d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    channels_last: bool = False,
     dtype: Any = None,
     accumulate: Any = None,
 ) -> Any:
-    """Convolution of `x` [batch, channels, size] with `w` [out, channels / groups, taps]."""
-    return _conv("conv1d", 1, x, w, stride, padding, dilation, groups, _numerics(dtype, accumulate))
+    """Convolution of `x` [batch, channels, size] with `w` [out, channels / groups, taps].
+
+    `stride` and `dilation` are numbers for all spatial axes, or one for each. `padding` is a number, one for each axis,
+    a pair (low, high) for each, "same" (as many elements as strides fit in) or "valid" (none).
+
+    With `channels_last` `x` and the result are [batch, size, channels], and `w` is as ever; the bits are the same.
+    """
+    window = _Window(stride, padding, dilation, groups, channels_last)
+    return _conv("conv1d", 1, x, w, window, _numerics(dtype, accumulate))
 
 
 def conv2d(
@@ -314,23 +323,170 @@ def conv2d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    channels_last: bool = False,
     dtype: Any = None,
     accumulate: Any = None,
 ) -> Any:
     """Convolution of `x` [batch, channels, height, width] with `w` [out, channels / groups, taps, taps].
 
+    `stride` and `dilation` are numbers for all spatial axes, or one for each. `padding` is a number, one for each axis,
+    a pair (low, high) for each, "same" (as many elements as strides fit in) or "valid" (none).
+
+    With `channels_last` `x` and the result are [batch, height, width, channels], and `w` is as ever; the bits are the
+    same.
+
     >>> ts.ops.conv2d(ts.ones((1, 1, 3, 3)), ts.ones((1, 1, 2, 2))).shape
     (1, 1, 2, 2)
+    >>> ts.ops.conv2d(ts.ones((1, 3, 3, 2)), ts.ones((4, 2, 2, 2)), channels_last=True).shape
+    (1, 2, 2, 4)
     """
-    return _conv("conv2d", 2, x, w, stride, padding, dilation, groups, _numerics(dtype, accumulate))
+    window = _Window(stride, padding, dilation, groups, channels_last)
+    return _conv("conv2d", 2, x, w, window, _numerics(dtype, accumulate))
 
 
-def _conv(
-    op: str, spatial: int, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int, numerics: Any
+def conv3d(
+    x: Any,
+    w: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    channels_last: bool = False,
+    dtype: Any = None,
+    accumulate: Any = None,
 ) -> Any:
+    """Convolution of `x` [batch, channels, depth, height, width] with `w` [out, channels / groups, taps, taps, taps].
+
+    Arguments are those of `conv2d`. With `channels_last` `x` and the result are [batch, depth, height, width,
+    channels].
+
+    >>> ts.ops.conv3d(ts.ones((1, 1, 3, 3, 3)), ts.ones((2, 1, 2, 2, 2)), padding="same").shape
+    (1, 2, 3, 3, 3)
+    """
+    window = _Window(stride, padding, dilation, groups, channels_last)
+    return _conv("conv3d", 3, x, w, window, _numerics(dtype, accumulate))
+
+
+def conv_transpose1d(
+    x: Any,
+    w: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    channels_last: bool = False,
+    dtype: Any = None,
+    accumulate: Any = None,
+) -> Any:
+    """Transpose of a convolution: `x` [batch, channels, size] with `w` [channels, out / groups, taps].
+
+    `padding` is what that convolution pads, and so what is cut here; `output_padding` adds elements at the end, which
+    no window of it reached. A size becomes `(size - 1) * stride + dilation * (taps - 1) + 1 + output_padding - padding`
+    of both sides. With `channels_last` `x` and the result are [batch, size, channels].
+    """
+    window = _Window(stride, padding, dilation, groups, channels_last, output_padding)
+    return _conv("conv_transpose1d", 1, x, w, window, _numerics(dtype, accumulate))
+
+
+def conv_transpose2d(
+    x: Any,
+    w: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    channels_last: bool = False,
+    dtype: Any = None,
+    accumulate: Any = None,
+) -> Any:
+    """Transpose of a convolution: `x` [batch, channels, height, width] with `w` [channels, out / groups, taps, taps].
+
+    Arguments are those of `conv_transpose1d`.
+
+    >>> ts.ops.conv_transpose2d(ts.ones((1, 3, 4, 4)), ts.ones((3, 2, 2, 2)), stride=2).shape
+    (1, 2, 8, 8)
+    """
+    window = _Window(stride, padding, dilation, groups, channels_last, output_padding)
+    return _conv("conv_transpose2d", 2, x, w, window, _numerics(dtype, accumulate))
+
+
+def conv_transpose3d(
+    x: Any,
+    w: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    channels_last: bool = False,
+    dtype: Any = None,
+    accumulate: Any = None,
+) -> Any:
+    """Transpose of a convolution along three axes, as `conv_transpose1d` is along one."""
+    window = _Window(stride, padding, dilation, groups, channels_last, output_padding)
+    return _conv("conv_transpose3d", 3, x, w, window, _numerics(dtype, accumulate))
+
+
+@frozen
+class _Window:
+    """How the window of a convolution lies, as a user gives it."""
+
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: int
+    channels_last: bool
+    output_padding: Any = None
+
+
+def _conv(op: str, spatial: int, x: Any, w: Any, window: _Window, numerics: Any) -> Any:
     check_tensors(x, w)
-    window = {"stride": as_tuple(stride), "dilation": as_tuple(dilation), **_padding(op, padding, spatial)}
-    return apply(op, (x, w), {**window, "groups": groups, **numerics})
+    attributes = {
+        "stride": as_tuple(window.stride),
+        "dilation": as_tuple(window.dilation),
+        **_padding(op, window.padding, spatial),
+        "groups": check_int(op, "groups", window.groups),
+        **numerics,
+    }
+    if window.output_padding is not None:
+        attributes["output_padding"] = as_tuple(window.output_padding)
+    is_last = check_bool(op, "channels_last", window.channels_last)
+    _check_channels(op, spatial, x, w, window)
+    if not is_last:
+        return apply(op, (x, w), attributes)
+    if rank_of(x) != spatial + 2:
+        raise ShapeError(
+            f"`{op}` with `channels_last` needs `x` of rank {spatial + 2}, got {text(shape_dims(x))}",
+            fix=f"`x` is [N, {('L', 'H, W', 'D, H, W')[spatial - 1]}, C]",
+        )
+    # A view on both sides: how elements lie in memory is no part of what is computed.
+    return moveaxis(apply(op, (moveaxis(x, -1, 1), w), attributes), 1, -1)
+
+
+def _check_channels(op: str, spatial: int, x: Any, w: Any, window: _Window) -> None:
+    """Refuse an image with its channels along the other axis, and with `channels_last` any other number of them."""
+    if rank_of(x) != spatial + 2 or rank_of(w) != spatial + 2:
+        return
+    shape, taps = shape_dims(x), shape_dims(w)
+    needed = taps[1] * window.groups if window.output_padding is None else taps[0]
+    at, other = (spatial + 1, 1) if window.channels_last else (1, spatial + 1)
+    is_otherwise = not is_refuted(shape[other], needed)
+    if not is_refuted(shape[at], needed) or not (is_otherwise or window.channels_last):
+        return
+    fix = f"give `x` with {needed} channels along axis {at}"
+    if is_otherwise:
+        fix = "leave out `channels_last`" if window.channels_last else "write `channels_last=True`"
+        fix += f": axis {other} of `x` has {needed}"
+    raise ShapeError(
+        f"`{op}` of {text(shape)} with {text(taps)}: `x` has {shape[at]} channels along axis {at}, `w` takes {needed}",
+        fix=fix,
+    )
 
 
 def max_pool(x: Any, window: Any, *, stride: Any = (), padding: Any = 0, dilation: Any = 1) -> Any:
@@ -375,6 +531,10 @@ __all__ = [
     "avg_pool",
     "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "dequantize",
     "diagonal",
     "dot_general",

@@ -169,8 +169,8 @@ def _check_sort(ops: BlockOps, op: SpecOp) -> None:
     keys, indices, spare_keys, spare_indices = (line.dtype for line in lines)
     if keys.is_bool or keys.compute != keys:
         op.fail(f"`{op.name}` does not compare {keys}", f"cast the keys to {keys.compute} first")
-    if indices.name not in ("i32", "i64"):
-        op.fail(f"indices are i32 or i64, got {indices}")
+    if indices.name not in ("u16", "i32", "i64"):
+        op.fail(f"indices are u16, i32 or i64, got {indices}")
     if spare_keys != keys or spare_indices != indices:
         op.fail(f"spare memory is of {keys} and {indices}, got {spare_keys} and {spare_indices}")
 

@@ -16,7 +16,7 @@ from tessera.ir.base.infer import Guards, RuleContext
 from tessera.ir.base.op import SpecOp, plain, rule_attributes
 from tessera.ir.base.policies import carried_policy
 from tessera.ir.base.spec import Attributes, Producer, Registry
-from tessera.ir.base.tape import POLICY, Record, Tape
+from tessera.ir.base.tape import POLICY, REGION, Record, Tape
 from tessera.ir.base.types import ShapedAttr, SpanLoc, TensorAttr, ValueAttr, attribute_of, location_of
 from tessera.types.device import DEVICE
 from tessera.types.dim import Dim
@@ -90,6 +90,8 @@ def _op_of(record: Record, values: Mapping[int, SSAValue], tape: Tape) -> SpecOp
     promises = {POLICY: _policy_attribute(record.policy)} if record.policy else {}
     if record.device:
         promises[DEVICE] = attribute_of("str", record.device)
+    if record.region:
+        promises[REGION] = attribute_of("str", record.region)
     return cls.create(
         operands=[values[operand] for operand in record.operands],
         result_types=[TensorAttr.of(tape.types[result]) for result in record.results],
@@ -152,8 +154,13 @@ def tape_of(block: Block, names: Sequence[str] = ()) -> Tape:
         own = op.attributes.get(POLICY)
         policy = SILENT if own is None else Policy.of(plain(own))
         device = str(plain(op.attributes[DEVICE])) if DEVICE in op.attributes else ""
-        tape.records.append(Record(op.name, operands, attributes, results, op.span, policy, device))
+        tape.records.append(Record(op.name, operands, attributes, results, op.span, policy, device, region_of(op)))
     return tape
+
+
+def region_of(op: Operation) -> str:
+    """The mesh axes of the scopes around an op, as a record has them."""
+    return str(plain(op.attributes[REGION])) if REGION in op.attributes else ""
 
 
 class _OpProducer(Producer):

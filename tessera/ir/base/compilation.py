@@ -60,6 +60,7 @@ KNOBS: Mapping[str, str] = {
     "fusion.contraction": "whether a contraction takes an epilogue",
     "fusion.assembly": "whether an operand of a contraction is put together from boxes where it is read",
     "fusion.library": "whether a kernel of the library, such as attention, takes an epilogue",
+    "layout.order": "the order in memory of the dims of a tensor, for groups that read it across its own",
     "map.tile": "elements of a tile of an elementwise group",
     "row.columns": "columns of a tile of a reduction over rows",
     "row.levels": "steps of the tree over lanes of columns that a program does beside its rows",

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.tape import POLICY
+from tessera.ir.base.tape import POLICY, REGION
 from tessera.ir.base.types import ShapedAttr, ValueAttr, attribute_of
 from tessera.types.device import DEVICE
 from tessera.types.dtype import FORMATS
@@ -58,7 +58,7 @@ def declare_policies(op: Operation, policies: Iterable[Policy], *, always: bool 
 
 def carried_policy(op: Operation) -> Mapping[str, Attribute]:
     """What an op passes on to those it is rewritten to."""
-    return {name: op.attributes[name] for name in (POLICY, DEVICE) if name in op.attributes}
+    return {name: op.attributes[name] for name in (POLICY, DEVICE, REGION) if name in op.attributes}
 
 
 def policy_text(op: Operation) -> str:

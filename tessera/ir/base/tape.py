@@ -22,6 +22,13 @@ DONATED = "tessera.donated"
 """The attribute that lists the arguments a caller donates, by their numbers."""
 
 
+CONSTANT = "tessera.constant"
+"""The attribute that lists the arguments that are constants, by their numbers: tensors in memory that nobody writes."""
+
+GIVEN = "tessera.given"
+"""The attribute that lists the arguments that a program takes with their dims in another order than its caller has."""
+
+
 RECOGNIZED = "tessera.recognized"
 """The attribute that lists what was recognized in a function, and what became of it."""
 
@@ -30,11 +37,20 @@ PLANNED = "tessera.planned"
 """The attribute that lists what a plan chose for a program: a knob with its group, then its value, and so on."""
 
 
+REGION = "tessera.region"
+"""The attribute that says in which mesh axes a scope of the program puts an op, outermost first: `data=4/model=2`."""
+
+
+MESH = "tessera.mesh"
+"""The attribute with the mesh that the regions of a program are of: axes with their sizes."""
+
+
 @frozen
 class Record:
     """One op: operands and results are value numbers of the tape; `policy` is its own, unlike its function's.
 
-    `device` is where a scope of the program says it runs; empty where none does.
+    `device` is where a scope of the program says it runs, `region` the mesh axes of the scopes around it; empty where
+    none does.
     """
 
     op: str
@@ -44,6 +60,7 @@ class Record:
     span: Span | None = None
     policy: Policy = SILENT
     device: str = ""
+    region: str = ""
 
     @property
     def bodies(self) -> list[Tape]:
@@ -110,6 +127,7 @@ def tape_text(tape: Tape, indent: str = "") -> str:
             f"{name}={attribute_text(value, indent)}" for name, value in sorted(record.attributes.items())
         )
         under = f" under {record.policy}" if record.policy else ""
+        under += f" in {record.region}" if record.region else ""
         lines.append(f"{indent}{results} = {record.op}({operands}) {{{attributes}}}{under}")
     lines += [f"{indent}guard {guard.left} == {guard.right}" for guard in tape.guards]
     if POLICY in tape.promises:
@@ -117,6 +135,8 @@ def tape_text(tape: Tape, indent: str = "") -> str:
         lines.append(f"{indent}policy {sorted(tape.promises[POLICY].items())}")
     if DONATED in tape.promises:
         lines.append(f"{indent}donated {list(tape.promises[DONATED])}")
+    if CONSTANT in tape.promises:
+        lines.append(f"{indent}constant {list(tape.promises[CONSTANT])}")
     lines.append(f"{indent}return {', '.join(f'%{value}' for value in tape.outputs)}")
     return "\n".join(lines)
 
@@ -139,6 +159,7 @@ def tape_key(tape: Tape) -> Any:
             tuple([(name, _exact(value)) for name, value in record.attributes.items()]),
             record.policy,
             record.device,
+            record.region,
         )
         for record in tape.records
     ]

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from xdsl.dialects.builtin import UNKNOWN_LOC, IntegerAttr, ModuleOp, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import ParseError
+from xdsl.utils.exceptions import ParseError, VerifyException
 
 from tessera.diagnostics.codes import IRSyntaxError, VersionError
 from tessera.diagnostics.error import Fix, Span, find_nearest
@@ -344,6 +344,13 @@ class _Source:
                 depth = max(0, depth - 1)
 
 
+def _parse(parser: Any, source: _Source) -> ModuleOp:
+    try:
+        return parser.parse_module()
+    except VerifyException as error:  # an attribute that cannot be made, such as an integer that its type cannot hold
+        raise IRSyntaxError(str(error), span=source.span_at(parser.pos), fix="write a value of that type") from error
+
+
 def parse_module(text: str, name: str = "<text>") -> ModuleOp:
     """The module of a text; a text of an older version is upgraded to this one.
 
@@ -358,7 +365,7 @@ def parse_module(text: str, name: str = "<text>") -> ModuleOp:
     source.check_nesting()
     try:
         parser = _parser_class()(source, version)
-        module: ModuleOp = parser.parse_module()
+        module = _parse(parser, source)
     except ParseError as error:
         span = _error_span(error, source)
         raise IRSyntaxError(_syntax_message(error, text), span=span, fix=_suggest_op(error, span)) from error

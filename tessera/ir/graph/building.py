@@ -31,6 +31,7 @@ from tessera.types.shape import (
     is_at_least,
     is_refuted,
     path,
+    text,
 )
 
 # The checks that shape rules of many ops share: equal and sufficient dims, axes, element types, accumulators.
@@ -60,6 +61,15 @@ def match_dims(ctx: InferContext, op: str, left: Named, right: Named, axes: Iter
         if own == other:
             continue
         equal_dims(ctx, op, own, other, f"{path(left.name, axis, own)} and {path(right.name, axis, other)}")
+
+
+def match_shapes(ctx: InferContext, op: str, left: Named, right: Named) -> None:
+    """Raises where two operands have shapes that differ; guards where they may."""
+    if len(left.shape) != len(right.shape):
+        raise ctx.fail(
+            f"`{op}` needs `{left.name}` of {len(right.shape)} axes as `{right.name}` has, got {text(left.shape)}"
+        )
+    match_dims(ctx, op, left, right, range(len(left.shape)))
 
 
 def broadcast_types(ctx: InferContext, op: str, names: Sequence[str], types: Types) -> Shape:
@@ -285,3 +295,17 @@ def index_axis(b: Builder, value: Any, axis: int, index: int) -> Any:
     """What an axis has at one index, without the axis."""
     shape = b.type_of(value).shape
     return b.emit("reshape", slice_axis(b, value, axis, index, index + 1), shape=(*shape[:axis], *shape[axis + 1 :]))
+
+
+def dilate(b: Builder, value: Any, axis: int, by: int) -> Any:
+    """`by - 1` zeros between the elements along an axis, none after the last."""
+    if by == 1:
+        return value
+    shape = b.type_of(value).shape
+    spread = b.emit("reshape", value, shape=(*shape[: axis + 1], ONE, *shape[axis + 1 :]))
+    none = [ZERO] * (len(shape) + 1)
+    behind = list(none)
+    behind[axis + 1] = Dim.of(by - 1)
+    padded = b.emit("pad", spread, low=tuple(none), high=tuple(behind))
+    flat = b.emit("reshape", padded, shape=(*shape[:axis], shape[axis] * by, *shape[axis + 1 :]))
+    return slice_axis(b, flat, axis, ZERO, shape[axis] * by - (by - 1))

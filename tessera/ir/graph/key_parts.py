@@ -35,38 +35,30 @@ def split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -
     parallel, and otherwise those of one head that has all of a group. `causal` hides nothing from a last query. A
     fourth operand is a mask, or how many keys of a cache there are.
     """
-    q, k, _, *others = (b.type_of(value) for value in operands)
-    (batch, heads, queries, size), part = q.shape, attributes["part"]
+    q, k, v, *others = (b.type_of(value) for value in operands)
+    (batch, heads, queries, size), shared, part = q.shape, k.shape[1], attributes["part"]
     is_masked = any(not other.dtype.is_integer for other in others) or (attributes["causal"] and queries.value != 1)
     if not part or is_masked or not queries.value or _is_one_part(k, part):
         return None
     if not _is_apart(q, k):
-        return _pack_group(b, operands, attributes)
-    given = operands[0]
-    if queries.value > 1:
-        given = b.emit("reshape", given, shape=(batch, heads * queries, ONE, size))
-    parts = b.emit("attention_parts", given, *operands[1:], keys=part, scale=attributes["scale"])
-    lengths = operands[3:]
-    return _reshape_result(
-        b, operands, b.emit("attention_join", *parts, *lengths, dtype=q.dtype, keys=part if lengths else 0)
+        rows = heads // shared * queries
+        if heads == shared or not _is_packed(queries.value, rows.value):
+            return None
+        given = b.emit("reshape", operands[0], shape=(batch, shared, rows, size))
+        name = "cached_attention" if others else "attention"
+        out = b.emit(name, given, *operands[1:], **{**attributes, "causal": False})
+    else:
+        given = operands[0]
+        if queries.value > 1:
+            given = b.emit("reshape", given, shape=(batch, heads * queries, ONE, size))
+        parts = b.emit("attention_parts", given, *operands[1:], keys=part, scale=attributes["scale"])
+        lengths = operands[3:]
+        out = b.emit("attention_join", *parts, *lengths, dtype=q.dtype, keys=part if lengths else 0)
+    return (
+        out
+        if b.type_of(out).shape == (*q.shape[:3], v.shape[3])
+        else b.emit("reshape", out, shape=(*q.shape[:3], v.shape[3]))
     )
-
-
-def _pack_group(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """The same attention with the queries of a group of heads as rows of one head, where that is fewer programs."""
-    (batch, heads, queries, size), shared = b.type_of(operands[0]).shape, b.type_of(operands[1]).shape[1]
-    rows = heads // shared * queries
-    if heads == shared or queries.value is None or not _is_packed(queries.value, rows.value):
-        return None
-    given = b.emit("reshape", operands[0], shape=(batch, shared, rows, size))
-    name = "cached_attention" if len(operands) > 3 else "attention"
-    return _reshape_result(b, operands, b.emit(name, given, *operands[1:], **{**attributes, "causal": False}))
-
-
-def _reshape_result(b: Simplifier, operands: Sequence[Any], out: Any) -> Any:
-    """A result with the heads and queries of its operands."""
-    shape = (*b.type_of(operands[0]).shape[:3], b.type_of(operands[2]).shape[3])
-    return out if b.type_of(out).shape == shape else b.emit("reshape", out, shape=shape)
 
 
 def _is_one_part(k: TensorType, part: int) -> bool:

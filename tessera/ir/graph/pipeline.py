@@ -30,8 +30,10 @@ from tessera.ir.graph.passes.resolve_placeholders import ResolvePlaceholders
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.split_contractions import SplitContractions
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
+from tessera.ir.graph.passes.unfold_windows import UnfoldWindows
 from tessera.ir.graph.policy_casts import is_summing
 from tessera.ir.graph.typed_ops import AxisIndexOp
+from tessera.types.machine import MatrixInstruction
 
 _STRUCTURE = frozenset(spec.name for spec in STRUCTURE)
 
@@ -105,9 +107,17 @@ def pipeline(
         KeepScoreGradients(kept),
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.
         StateAccumulators(),
+        # After it, as a chain has the accumulator of its contraction; `with_unfolded` switches it on.
+        UnfoldWindows(applies=False),
         # After all of them: partial results are in the accumulator, and until here a contraction is one op.
         SplitContractions(joining),
     )
+
+
+def with_unfolded(passes: Sequence[Pass], best: MatrixInstruction) -> Sequence[Pass]:
+    """A pipeline for a machine that multiplies whole tiles of matrices."""
+    unfold = UnfoldWindows(" ".join(best.along_k), copies=" ".join(map(str, best.windows)))
+    return tuple(unfold if isinstance(one, UnfoldWindows) else one for one in passes)
 
 
 def with_segments(passes: Sequence[Pass], chooser: Chooser, *, fast: bool) -> Sequence[Pass]:

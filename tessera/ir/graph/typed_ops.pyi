@@ -244,6 +244,75 @@ class Conv2dOp(SpecOp):
     segment: Dim | None
     partial: bool
 
+class Conv3dOp(SpecOp):
+    x: SSAValue
+    w: SSAValue
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    padding_mode: str
+    dilation: tuple[int, ...]
+    groups: int
+    accumulate: DType | None
+    dtype: DType | None
+    segment: Dim | None
+    partial: bool
+
+class ConvTranspose1dOp(SpecOp):
+    x: SSAValue
+    w: SSAValue
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    padding_mode: str
+    dilation: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    groups: int
+    accumulate: DType | None
+    dtype: DType | None
+    segment: Dim | None
+    partial: bool
+
+class ConvTranspose2dOp(SpecOp):
+    x: SSAValue
+    w: SSAValue
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    padding_mode: str
+    dilation: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    groups: int
+    accumulate: DType | None
+    dtype: DType | None
+    segment: Dim | None
+    partial: bool
+
+class ConvTranspose3dOp(SpecOp):
+    x: SSAValue
+    w: SSAValue
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    padding_mode: str
+    dilation: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    groups: int
+    accumulate: DType | None
+    dtype: DType | None
+    segment: Dim | None
+    partial: bool
+
+class ConvWeightsOp(SpecOp):
+    y: SSAValue
+    x: SSAValue
+    taps: tuple[Dim, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[Dim, ...]
+    high: tuple[Dim, ...]
+    grouped: bool
+    accumulate: DType | None
+    dtype: DType | None
+    segment: Dim | None
+    partial: bool
+
 class ConvWindowsOp(SpecOp):
     w: SSAValue
     x: SSAValue
@@ -252,6 +321,7 @@ class ConvWindowsOp(SpecOp):
     low: tuple[Dim, ...]
     high: tuple[Dim, ...]
     grouped: bool
+    taps_first: bool
     accumulate: DType | None
     dtype: DType | None
     segment: Dim | None
@@ -333,6 +403,20 @@ class DotGeneralOp(SpecOp):
     segment: Dim | None
     partial: bool
 
+class DotWindowsOp(SpecOp):
+    lhs: SSAValue
+    rhs: SSAValue
+    shape: tuple[Dim, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[Dim, ...]
+    positions: str
+    taps: tuple[Dim, ...]
+    accumulate: DType | None
+    dtype: DType | None
+    segment: Dim | None
+    partial: bool
+
 class DropoutOp(SpecOp):
     x: SSAValue
     key: SSAValue
@@ -383,6 +467,11 @@ class FloorOp(SpecOp):
 class FloordivOp(SpecOp):
     x: SSAValue
     y: SSAValue
+
+class FmaChainOp(SpecOp):
+    terms: Sequence[SSAValue]
+    accumulate: DType
+    dtype: DType
 
 class FoldKeyOp(SpecOp):
     key: SSAValue
@@ -824,6 +913,53 @@ class ScatterRowsOp(SpecOp):
     drops: bool
     in_place: bool
 
+class ScoredAttentionOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    others: Sequence[SSAValue]
+    scale: float | None
+    score: Any
+    mask: Any
+    cached: bool
+    ranges: bool
+
+class ScoredAttentionBackwardOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    cotangent: SSAValue
+    lse: SSAValue
+    delta: SSAValue
+    others: Sequence[SSAValue]
+    scale: float | None
+    score: Any
+    mask: Any
+    ranges: bool
+
+class ScoredAttentionTangentOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    out: SSAValue
+    lse: SSAValue
+    others: Sequence[SSAValue]
+    scale: float | None
+    score: Any
+    mask: Any
+    by: tuple[int, ...]
+
+class ScoredAttentionWithLseOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    others: Sequence[SSAValue]
+    scale: float | None
+    score: Any
+    mask: Any
+    cached: bool
+    ranges: bool
+
 class ShiftLeftOp(SpecOp):
     x: SSAValue
     y: SSAValue
@@ -967,6 +1103,12 @@ class TriuOp(SpecOp):
 
 class TruncOp(SpecOp):
     x: SSAValue
+
+class UnfoldOp(SpecOp):
+    x: SSAValue
+    shape: tuple[Dim, ...]
+    steps: tuple[int, ...]
+    low: tuple[Dim, ...]
 
 class UniformOp(SpecOp):
     key: SSAValue

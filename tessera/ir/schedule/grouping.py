@@ -219,6 +219,7 @@ class Groups:
         self.inlined: set[int] = set()
         self.collectives: list[int] = []
         """Groups that wait for other ranks."""
+        self._has_regions = any(record.region for record in self.tape.records)
         self.ask, self._asked = ask, dict[tuple[str, int], bool]()
         self._effects: list[tuple[int, Effects]] = []
         made = [rule(self) for rule in rules]
@@ -265,6 +266,10 @@ class Groups:
 
     def _is_legal(self, when: When, site: Site, group: Group) -> bool:
         """Whether the group may grow so far, and nothing would have to run before and after the same group."""
+        if self._has_regions:
+            own = self.tape.records[site.record].region if site.group is None else self.region(site.group)
+            if self.region(group) != own:
+                return False
         if when is When.RECORD:
             earlier = (*site.sources, *self.sources(self.program.waits(site.record)))
             return group.can_grow() and not any(
@@ -275,6 +280,10 @@ class Groups:
             return False
         kept, gone = (site.group, group) if when is When.GROWN else (group, site.group)
         return kept.can_grow(len(gone.records)) and self.order.may_merge(kept.number, gone.number)
+
+    def region(self, group: Group) -> str:
+        """The mesh axes of the scopes that a group stands in; groups of different ones never become one."""
+        return self.tape.records[group.first].region if group.records else ""
 
     def is_allowed(self, group: Group) -> bool:
         """Whether the user lets a group be fused with others; asked once for each."""
@@ -363,9 +372,26 @@ class Groups:
 
     def _in_order(self) -> list[Group]:
         """An order that respects all dependencies: a group has more before it than any that it depends on."""
-        return sorted(
+        ordered = sorted(
             self.groups.values(), key=lambda group: (self.order.before[group.number].bit_count(), group.first)
         )
+        return self._by_region(ordered) if self._has_regions else ordered
+
+    def _by_region(self, ordered: Sequence[Group]) -> list[Group]:
+        """Groups in an order that leaves a region of mesh axes when nothing of it can run yet, and not before."""
+        left, done, found = list(ordered), 0, list[Group]()
+        region = ""
+        while left:
+            ready = [group for group in left if not self._needs(group) & ~done]
+            taken = next((group for group in ready if self.region(group) == region), ready[0])
+            region, done = self.region(taken), done | 1 << taken.number
+            left.remove(taken)
+            found.append(taken)
+        return found
+
+    def _needs(self, group: Group) -> int:
+        """The groups that one depends on, of those that are not parts of others."""
+        return sum(1 << number for number in self.groups if self.order.depends(group.number, number))
 
 
 def _effects_of(record: Record) -> Effects:

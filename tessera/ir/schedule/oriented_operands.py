@@ -237,7 +237,8 @@ class _Orienter:
             source = self._move(maker.operands[0], found, axes, reader)
             moved = replace(maker, operands=(source,), results=(result,))
         else:
-            moved = Record(found.view, (value,), found.view_attributes, (result,), reader.span, device=reader.device)
+            given = (found.view, (value,), found.view_attributes, (result,), reader.span)
+            moved = Record(*given, device=reader.device, region=reader.region)
         self._moved[value, axes] = self.add(moved)
         return result
 

@@ -14,6 +14,7 @@ from tessera.ir.schedule.passes.annotate_costs import AnnotateCosts
 from tessera.ir.schedule.passes.branch_on_rows import BranchOnRows
 from tessera.ir.schedule.passes.check_effects import CheckEffects
 from tessera.ir.schedule.passes.check_policy import CheckPolicy
+from tessera.ir.schedule.passes.choose_layouts import ChooseLayouts
 from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
 from tessera.ir.schedule.passes.deduplicate import Deduplicate
 from tessera.ir.schedule.passes.emit_tiles import EmitTiles
@@ -46,6 +47,16 @@ EXIT = Legality("schedule", frozenset(["tsched", "ttile"]), _problem)
 """No op of Graph IR leaves: what it meant is in the kernels and in the host program, and every choice has a source."""
 
 
+def until_layouts(passes: Sequence[Pass]) -> Sequence[Pass]:
+    """The passes of the stage up to the one that chooses layouts."""
+    return passes[: 1 + next(at for at, one in enumerate(passes) if isinstance(one, ChooseLayouts))]
+
+
+def _without_layouts(groups: Sequence[Pass]) -> Sequence[Pass]:
+    """The passes that form the groups which a plan is compared with: orders of dims are the plan's alone."""
+    return tuple(one for one in groups if not isinstance(one, ChooseLayouts))
+
+
 def pipeline(
     machine: Machine,
     chooser: Chooser,
@@ -69,6 +80,8 @@ def pipeline(
         UpdateInPlace(machine),
         # Before anything is chosen or emitted: a model of twelve equal layers then has the kernels of one.
         Deduplicate(),
+        # Once bodies have names that come of their content, and before launches are merged: conversions may be.
+        ChooseLayouts(machine, chooser),
         # Of bodies that are known by name, and before tiles are chosen for them: a body of any shape is another one.
         MergeLaunches(),
         # Once bodies are shared and merged, so that each is asked about once, and before its tiles are chosen.
@@ -76,7 +89,7 @@ def pipeline(
     )
     return (
         # What all of them do is in the text of a plan already.
-        *((ReadPlan(plan, groups, machine, patterns or {}),) if plan else groups),
+        *((ReadPlan(plan, _without_layouts(groups), machine, patterns or {}),) if plan else groups),
         # After it, so that groups of one body get one answer.
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.

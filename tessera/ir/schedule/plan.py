@@ -94,10 +94,10 @@ def tiles_of(fuse: typed_ops.FuseOp) -> list[typed_ops.TileOp]:
 
 
 def check_candidate(op: typed_ops.TileOp, candidates: Sequence[Any]) -> None:
-    """Refuse (T0401) a choice that is none of the candidates."""
-    if op.chosen not in tuple(candidates):
-        listed = ", ".join(map(text_of, candidates))
-        refuse(op, f"`{op.knob}` cannot be {text_of(op.chosen)} here", f"it can be {listed}")
+    """Refuse (T0401) a choice that is none of the candidates, as they are written: `32.0` and `true` are no sizes."""
+    listed = [text_of(candidate) for candidate in candidates]
+    if text_of(op.chosen) not in listed:
+        refuse(op, f"`{op.knob}` cannot be {text_of(op.chosen)} here", f"it can be {', '.join(listed)}")
 
 
 def choices_for(fuse: typed_ops.FuseOp) -> dict[str, Choice]:

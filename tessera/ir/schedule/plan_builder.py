@@ -7,16 +7,17 @@ computes: a constant, or a value in the memory of another one, is written where 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.diagnostics.codes import FusionError
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Cost
-from tessera.ir.base.tape import Guard, Record, Tape, tape_key
-from tessera.ir.base.types import TensorAttr
+from tessera.ir.base.tape import REGION, Guard, Record, Tape, tape_key
+from tessera.ir.base.types import TensorAttr, attribute_of
 from tessera.ir.schedule.bodies import Body, GroupNames, bodies_of
 from tessera.ir.schedule.costs import cost_of
 from tessera.ir.schedule.dialect import DIALECT
@@ -74,6 +75,9 @@ class PlanBuilder:
         self._count += 1
         sizes = frozenset(size_names(body.tape))
         guards = [guard for guard in self.guards if guard.left.symbols | guard.right.symbols <= sizes]
+        if any(record.region for record in body.tape.records):
+            # The group says it: equal groups have one body, in whichever regions they are.
+            body.tape.records[:] = [replace(record, region="") for record in body.tape.records]
         self._functions.append(function_of(body.tape, name, guards))
         return name
 
@@ -110,16 +114,28 @@ class _Writer:
         records = self.program.tape.records
         span = next((records[number].span for number in group.records if records[number].span), None)
         operands = [self.value(value) for value in body.inputs]
+        region = records[group.first].region if group.records else ""
         if not group.kind.is_kernel:
             (record,) = [records[number] for number in group.records]
+            last = self.block.last_op
             self._write_flow(record)
+            self._mark_region(region, last)
             return
         cost, name = self.builder.check_body(body), self.builder.body_function(body)
         values = {"kind": group.kind.name, "axes": body.axes, "flops": cost.flops, "bytes": cost.bytes}
         types = [TensorAttr.of(self.program.type(value)) for value in body.outputs]
         op = make(DIALECT["fuse"], operands, {"body": name, **values}, types=types, span=span)
+        last = self.block.last_op
         self.block.add_op(op)
+        self._mark_region(region, last)
         self.values.update(zip(body.outputs, op.results, strict=True))
+
+    def _mark_region(self, region: str, last: Operation | None) -> None:
+        """Say of all ops behind `last` in which mesh axes they stand."""
+        op = self.block.first_op if last is None else last.next_op
+        while region and op is not None:
+            op.attributes[REGION] = attribute_of("str", region)
+            op = op.next_op
 
     def _write_flow(self, record: Record) -> None:
         operands = [self.value(operand) for operand in record.operands]

@@ -22,8 +22,10 @@ from tessera.ir.base.tape import Guard, Record, Tape, attribute_text
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule import typed_ops
 from tessera.ir.schedule.bodies import multiples, with_sizes
+from tessera.ir.schedule.conversions import order_of
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.host_program.memory import ANNOTATIONS, donated_in
+from tessera.ir.schedule.layouts import Order, identity
 from tessera.ir.schedule.plan import body_of, programs_in, tape_in, tensor_of
 from tessera.ir.schedule.program import Program, data_of
 from tessera.ir.tile.facets import Pointwise, View
@@ -118,6 +120,8 @@ class _Numbering:
         """What was numbered, in order: the number, the name of the op, and where to show it."""
         self.results: tuple[Made, ...] = ()
         self.effects: list[Number] = []
+        self.orders: dict[Number, tuple[Made, Order, tuple[Dim, ...]]] = {}
+        """Of a value with its dims in another order, what it was before, the order, and the shape that it has then."""
 
     def number(self, key: Any) -> Number:
         """The number of a key: one more than there are, where it is new."""
@@ -215,6 +219,10 @@ class _Numbering:
             ):
                 numbers.update(dict.fromkeys(record.results, operands[0][0]))
                 continue
+            order = order_of(record)
+            if order is not None:
+                numbers[record.results[0]] = self._in_order(operands[0], order, spans[record.results], record)
+                continue
             key = _key(record, operands, [tape.types[value] for value in record.results])
             has_effect = Effects(spec_of(record).effects_for(record.attributes)).without(["random"])
             number = self._effect(key) if has_effect else self.number(key)
@@ -223,6 +231,20 @@ class _Numbering:
                 numbers[value] = number if len(record.results) == 1 else self.number(("of", number, at))
         # A view that waits is not among them: what it shows is in its place.
         numbers.update(zip(tape.outputs, [numbers[real] for real in program.tape.outputs], strict=True))
+
+    def _in_order(self, source: Made, order: Order, where: Operation, record: Record) -> Number:
+        """The number of a value with its dims in another order: of what that was in its first one."""
+        (number, type), whole = source, order
+        known = self.orders.get(number)
+        if known is not None and known[2] == type.shape:
+            number, type = known[0]
+            whole = tuple(known[1][axis] for axis in order)
+        if whole == identity(len(whole)):
+            return number
+        found = self.number(("order", number, type, whole))
+        self.orders[found] = (number, type), whole, tuple(type.shape[axis] for axis in whole)
+        self.made.append((found, record.op, where))
+        return found
 
 
 def _key(record: Record, operands: Sequence[Made], outs: Sequence[TensorType]) -> Any:

@@ -8,7 +8,7 @@ maps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -220,8 +220,8 @@ class Program:
         if isinstance(lower, Contraction):
             types = [self.type(operand) for operand in record.operands]
             maps = lower.maps(types, record.attributes)
-            needed = {operand for operand, _, _ in maps.windows}
-            if self.whole_tiles and not needed:
+            needed = {*maps.in_memory, *(operand for operand, _, _ in maps.windows)}
+            if self.whole_tiles and not maps.windows:
                 needed = {number for number in (0, 1) if self._is_scattered(maps, number, record.operands[number])}
                 needed |= {number for number in (0, 1) if self._is_eight_bits(record, number)}
                 needed |= {number for number in (0, 1) if self._is_across(record, number)}
@@ -556,6 +556,14 @@ class ReadMaps:
                     own = space.row_at(space.full, keepdims)
                     if self.found.get(value, set()) <= {normalize_index(own, shape)}:
                         space.rows[value] = keepdims
+
+
+def result_reads(body: Tape) -> Mapping[int, set[IndexMap]]:
+    """The indices at which values are read for the results of a body, over the coordinates of those."""
+    reads = ReadMaps(body)
+    for output in body.outputs:
+        reads.visit(output, coordinates(body.types[output].rank))
+    return reads.found
 
 
 def check_shapes(body: Tape, shapes: Iterable[tuple[Dim, ...]]) -> None:

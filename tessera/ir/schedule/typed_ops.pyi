@@ -145,6 +145,9 @@ class LayoutOp(SpecOp):
     mesh_axes: tuple[str, ...]
     dims: tuple[str, ...]
     halo: Any
+    order: tuple[int, ...]
+    candidates: Any
+    source: str
     flops: Dim
     bytes: Dim
     time: Dim
@@ -159,9 +162,9 @@ class MeshRegionOp(SpecOp):
     body: Region
     axis: str
     size: int
-    flops: Dim
-    bytes: Dim
-    time: Dim
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
 class ModuleOp(SpecOp):
     body: Region

@@ -363,6 +363,22 @@ def index_top(value: SSAValue) -> int | None:
     return None
 
 
+def index_end(value: SSAValue) -> Dim | None:
+    """One more than the largest value of an index that is computed from those of programs; None for any other."""
+    op = _maker(value, "ttarget.index")
+    given = [value] if op is None else list(op.operands)
+    tops: list[Dim] = []
+    for one in given:
+        owner = one.block.parent_op() if isinstance(one, BlockArgument) else None
+        if not isinstance(owner, SpecOp) or owner.name != "ttarget.programs" or not isinstance(one, BlockArgument):
+            return None
+        tops.append(owner.value("grid")[one.index] - 1)
+    if op is None:
+        return tops[0] + 1
+    top = largest(op.value("expr"), dict(zip(op.value("names"), tops, strict=True)))
+    return None if top is None else top + 1
+
+
 def divides_words(kernel: SpecOp) -> bool:
     """Whether all that expressions of a kernel divide or compare with windows has an absolute value below 2^31."""
     for op in kernel.walk():

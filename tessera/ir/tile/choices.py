@@ -81,9 +81,10 @@ def check_memory_layout(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:
         op.fail(f"lines of {', '.join(map(str, LINES))} bytes are swizzled, got {swizzle}")
     if layout and len(tile.shape) != 2:
         op.fail(f"a tile of {len(tile.shape)} dims has no {layout}")
-    most = max(BOXES, default=0)
-    if box and (len(box) != len(buffer.shape) or any(not 1 <= size <= most for size in box)):
-        op.fail(f"`box` has 1 to {most} elements along each of {len(buffer.shape)} dims, got {list(box)}")
+    # Of windows a box is positions, whatever dims those are in, and channels.
+    most, rank = max(BOXES, default=0), 2 if op.values().get("windows") else len(buffer.shape)
+    if box and (len(box) != rank or any(not 1 <= size <= most for size in box)):
+        op.fail(f"`box` has 1 to {most} elements along each of {rank} dims, got {list(box)}")
     if box and swizzle and box[-1] * buffer.dtype.bytes != swizzle:
         op.fail(f"a line of {swizzle} bytes is swizzled, and `box` has {box[-1]} elements of {buffer.dtype} in one")
 

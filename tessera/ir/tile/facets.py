@@ -19,12 +19,14 @@ class View:
 
     `maps(x, outs, attributes)` gives one map per result. `space(attributes)` is the memory that what is seen is
     prefetched to, for views that are there to say so. One that `waits` has further operands, and what reads it runs
-    once those are computed.
+    once those are computed. `order` names the attribute of a view that gives all dims in another order, and is nothing
+    but that: the dim of `x` that each dim of the result is.
     """
 
     maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]]
     space: Callable[[Attributes], str] | None = None
     waits: bool = False
+    order: str = ""
 
     @property
     def moves_elements(self) -> bool:
@@ -72,6 +74,8 @@ class ContractionMaps:
     Coordinates are named `b0..`, `m0..`, `n0..`, `k0..`. `out` must be the concatenation batch, m, n. `windows` lists
     (operand, expression, extent): the operand reads zero where the expression is outside `0 <= e < extent` (padding).
     `cut` is where `k` ends in batches that have less of it, over the coordinates of the batch: operands end there too.
+    Operands named in `in_memory` are read as whole tensors: a view of one is written first, in the order of its dims.
+    Windows that `are_copied` are read by the copies of a machine as they are, whatever its matrix instructions take.
     """
 
     batch: tuple[Dim, ...]
@@ -82,6 +86,8 @@ class ContractionMaps:
     rhs: IndexMap
     windows: tuple[tuple[int, Dim, Dim], ...] = ()
     cut: Dim | None = None
+    in_memory: tuple[int, ...] = ()
+    are_copied: bool = False
 
 
 @frozen

@@ -20,6 +20,7 @@ from typing import IO, Any
 from tessera.diagnostics.codes import RankError
 from tessera.diagnostics.error import TesseraError, is_ours
 from tessera.runtime.ranks import world
+from tessera.runtime.ranks.algorithms import CURRENT, Table
 from tessera.runtime.ranks.shared_memory import Ends, LocalCommunicator, ends_of
 from tessera.types.settings import rank_seconds, usable_cpus
 
@@ -64,6 +65,7 @@ def _run(payload: bytes) -> Any:
     # Where modules are found comes first: what is sent beside it may need them.
     head, body = pickle.loads(payload)
     sys.path[:] = head["path"]
+    CURRENT[:] = [head["table"]]
     if head["main"] is not None:
         # As a module of another name, so that what a script does when it is started is not done again.
         kind, name = head["main"]
@@ -115,14 +117,22 @@ _GRACE = 5.0  # seconds that the others have to end by themselves once one has f
 _CHILD = "from tessera.runtime.ranks.processes import main; main()"
 
 
-def launch(task: Mapping[str, Any], ranks: int, *, seconds: float | None = None, labelled: bool = True) -> list[Any]:
+def launch(
+    task: Mapping[str, Any],
+    ranks: int,
+    *,
+    seconds: float | None = None,
+    labelled: bool = True,
+    table: Table | None = None,
+) -> list[Any]:
     """What a task gives on each rank of a new world, in order.
 
     A task is `{"function": f, "args": ..., "kwargs": ...}`, or `{"file": path, "argv": ...}`. `seconds` is how long a
-    collective waits for a rank. Raises RankError (T0712) where a rank fails, with its error as the cause.
+    collective waits for a rank, `table` which algorithms they have: one for all of them.
+    Raises RankError (T0712) where a rank fails, with its error as the cause.
     """
     body = _pickle_task(task)
-    payload = pickle.dumps(({"path": sys.path, "main": main_of(body)}, body))
+    payload = pickle.dumps(({"path": sys.path, "main": main_of(body), "table": table or Table()}, body))
     all_ends = ends_of(ranks)
     running: list[_Rank] = []
     try:

@@ -22,6 +22,7 @@ from threading import Lock, Thread
 
 from tessera.diagnostics.codes import RankError
 from tessera.runtime import timeline
+from tessera.runtime.ranks.algorithms import steps_of
 from tessera.runtime.ranks.world import Exchange, Handle
 from tessera.types.frozen import frozen
 
@@ -112,10 +113,13 @@ class _Peer:
 class _Transfer:
     """The part of an exchange that goes to one peer, and the part that comes from it."""
 
-    def __init__(self, peer: _Peer, source: int, target: int, size: int, what: bytes) -> None:
-        self.peer, self.source, self.target, self.what = peer, source, target, what
-        self.unsent = self.unread = size
-        self.is_open, self.is_broken = False, not peer.send(_OPEN, what)
+    def __init__(self, peer: _Peer, sends: tuple[int, int] | None, reads: tuple[int, int] | None, what: bytes) -> None:
+        """What is sent and what is read are an address and a number of bytes; None where nothing is."""
+        self.peer, self.what = peer, what
+        self.source, self.unsent = sends or (0, 0)
+        self.target, self.unread = reads or (0, 0)
+        self.is_open = reads is None
+        self.is_broken = sends is not None and not peer.send(_OPEN, what)
 
     def send(self) -> None:
         """Fill the slots that are free."""
@@ -249,16 +253,22 @@ class LocalCommunicator:
 
     def _perform(self, exchange: Exchange) -> None:
         """Copy this rank's own part, and move the others until nothing is left."""
-        part = exchange.bytes
-        strides = part if exchange.call == "all_to_all" else 0
-        what = exchange.what.encode()[: _LONGEST - 1]
-        transfers: list[_Transfer] = []
-        for at, rank in enumerate(exchange.group):
-            source, target = exchange.source + at * strides, exchange.target + at * part
-            if rank == self.rank:
-                ctypes.memmove(target, source, part)
-            else:
-                transfers.append(_Transfer(self._peers[rank], source, target, part, what))
+        part, group = exchange.bytes, exchange.group
+        at, is_scattered = list(group).index(self.rank), exchange.call == "all_to_all"
+        own, what = exchange.target + at * part, exchange.what.encode()[: _LONGEST - 1]
+        ctypes.memmove(own, exchange.source + (at * part if is_scattered else 0), part)
+        begin = exchange.source if is_scattered else exchange.target
+        for step in steps_of(exchange.call, exchange.algorithm, at, len(group)):
+            transfers: list[_Transfer] = []
+            for move in step:
+                (sent, count), (read, other) = move.sends, move.reads
+                sends = (begin + sent * part, count * part) if count else None
+                reads = (exchange.target + read * part, other * part) if other else None
+                transfers.append(_Transfer(self._peers[group[move.peer]], sends, reads, what))
+            self._finish(exchange, transfers)
+
+    def _finish(self, exchange: Exchange, transfers: Sequence[_Transfer]) -> None:
+        """Move bytes until nothing of a step is left."""
         last = time.monotonic()
         while True:
             for one in transfers:

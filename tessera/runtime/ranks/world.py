@@ -6,8 +6,8 @@ import json
 import math
 import os
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from math import prod
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from tessera.diagnostics.codes import RankError
 from tessera.runtime.private_files import make_folder, open_lock
+from tessera.runtime.ranks.algorithms import CURRENT, DIRECT
 from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
 from tessera.types.settings import cache_location
@@ -41,6 +42,7 @@ class Exchange:
     target: int
     bytes: int
     what: str
+    algorithm: str = DIRECT
 
 
 class Handle:
@@ -119,8 +121,16 @@ class Mesh:
         names = [name for name, _ in self.axes]
         return prod(size for _, size in self.axes[names.index(axis) + 1 :])
 
+    def axis(self, name: str) -> AbstractContextManager[None]:
+        """`with mesh.axis("data"):` in a traced program: see `tessera.dist.mesh`."""
+        return OPEN_AXIS[0](self, name)
+
     def __str__(self) -> str:
         return f"mesh({', '.join(f'{name}={size}' for name, size in self.axes)})"
+
+
+OPEN_AXIS: list[Callable[[Mesh, str], AbstractContextManager[None]]] = []
+"""What opens the scope of an axis in a traced program; whoever traces programs puts it here."""
 
 
 @cache
@@ -189,9 +199,10 @@ def start(call: str, axis: str, count: int, memory: tuple[int, int, int], elemen
     assert call in CALLS, call
     group = mesh.group(axis, communicator.rank)
     source, target, part = memory
-    return communicator.start(
-        Exchange(call, group, source, target, part, f"`{call}` of {part} bytes of {elements} along `{axis}`")
-    )
+    algorithm = CURRENT[0].choose(call, len(group), part)
+    how = "" if algorithm == DIRECT else f" by {algorithm}"
+    what = f"`{call}` of {part} bytes of {elements} along `{axis}`{how}"
+    return communicator.start(Exchange(call, group, source, target, part, what, algorithm))
 
 
 def wait(handle: Handle) -> None:

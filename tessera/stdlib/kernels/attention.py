@@ -362,15 +362,19 @@ class Attention:
         return self.b.full(self.factor, region.sizes, self.dtype)
 
     def _make_factor(self) -> float | SSAValue:
-        """The scale in base 2, in f64 and rounded once: the same for a head dim that is known here or in a run."""
+        """The scale in base 2."""
+        return self._make_scale(_LOG2E)
+
+    def _make_scale(self, base: float) -> float | SSAValue:
+        """The scale times a number, in f64 and rounded once: the same for a head dim that is known here or in a run."""
         b, given, size = self.b, self.call.attributes["scale"], self.head.size
         if given is None and size.value is not None:
             given = 1.0 / math.sqrt(max(size.value, 1))
         if given is not None:
-            return float(given * _LOG2E)
+            return float(given * base)
         count = b.coordinate_of(maximum(size, 1), TileRegion(self.coords, (), (), {}))
         scale = b.elementwise("div", b.full(1.0, (), f64), b.elementwise("sqrt", b.cast(count, f64)))
-        return b.cast(b.elementwise("mul", scale, b.full(_LOG2E, (), f64)), self.dtype)
+        return b.cast(b.elementwise("mul", scale, b.full(base, (), f64)), self.dtype)
 
     @property
     def _has_first(self) -> bool:
@@ -405,7 +409,9 @@ class Attention:
         """Scores plus the mask; -inf for keys that are out of bounds or masked."""
         b, region = self.b, self._make_region(self.rows, self.keys, _j=j)
         for number, mask in enumerate(self._masks, 3):
-            tile = b.cast(b.load(self.call.input(b, number), self.call.at(number, _mask_map(mask)), region), self.dtype)
+            tile = b.cast(
+                b.load(self.call.input(b, number), self.call.at(number, self._mask_at(mask)), region), self.dtype
+            )
             scores = b.elementwise("fma", tile, b.full(_LOG2E, region.sizes, self.dtype), scores)
         seen = self._filled if self.is_cached else region.bounds.get("_j")
         if self.is_causal:
@@ -413,6 +419,13 @@ class Attention:
         if seen is None:
             return scores
         return b.clip(scores, "_j", _LOW, region.along(region.axes, region.sizes, {"_j": seen}))
+
+    def _mask_at(self, mask: TensorType) -> list[Dim]:
+        """The index of a mask: trailing dims of [b, h, i, j], a static 1 is broadcast."""
+        names = ("_b", "_h", "_i", "_j")[4 - mask.rank :]
+        return [
+            Dim.constant(0) if dim.value == 1 else Dim.symbol(name) for name, dim in zip(names, mask.shape, strict=True)
+        ]
 
     def _accumulate(self, scores: SSAValue, j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """The online softmax: sums so far are rescaled to the new maximum, then this block is added."""
@@ -507,14 +520,6 @@ def divide_rows(b: TileBuilder, acc: SSAValue, divisor: SSAValue, dtype: DType, 
         return b.elementwise("div", acc, b.broadcast(divisor, type.shape, axes))
     inverse = b.elementwise("div", b.full(1.0, rows.shape, rows.dtype), divisor)
     return b.elementwise("mul", acc, b.broadcast(inverse, type.shape, axes))
-
-
-def _mask_map(mask: TensorType) -> list[Dim]:
-    """The index of a mask: trailing dims of [b, h, i, j], a static 1 is broadcast."""
-    names = ("_b", "_h", "_i", "_j")[4 - mask.rank :]
-    return [
-        Dim.constant(0) if dim.value == 1 else Dim.symbol(name) for name, dim in zip(names, mask.shape, strict=True)
-    ]
 
 
 class NarrowAttention(Attention):
@@ -644,7 +649,11 @@ class NarrowAttention(Attention):
         lowered = b.elementwise("neg", shift if self.is_split else b.elementwise("mul", shift, scale))
         wide = self._scale(self._make_region(self.rows, self.keys, _j=b.index(0)))
         weights = b.elementwise("exp2", b.elementwise("fma", scores, wide, self._across(lowered, self.width)))
-        change = b.elementwise("sub", top, shift) if self.is_split else b.elementwise("fma", top, scale, lowered)
+        change = b.elementwise("sub", top, shift)
+        if not self.is_split:
+            # The difference is scaled, and not each of both: rows whose maximum stays are kept as they are. A block of
+            # which a row sees no key changes no bit then, whatever rows share the program.
+            change = b.elementwise("mul", change, scale)
         return weights, b.elementwise("exp2", change)
 
     def _left(self, weights: SSAValue) -> SSAValue:

@@ -19,7 +19,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
-from tessera.stdlib.kernels.attention import NARROW_HEAD, bounds_of, is_narrow
+from tessera.stdlib.kernels.attention import LINE, NARROW_HEAD, bounds_of, is_narrow
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, bool_, f64
@@ -193,11 +193,16 @@ class BackwardPass:
         if given is None and size.value is not None:
             given = 1.0 / math.sqrt(max(size.value, 1))
         if given is not None:
-            return float(given * _LOG2E), float(given)
+            return float(given * self._base), float(given)
         count = b.coordinate_of(maximum(size, 1), TileRegion({}, (), (), {}))
         scale = b.elementwise("div", b.full(1.0, (), f64), b.elementwise("sqrt", b.cast(count, f64)))
-        wide = b.elementwise("mul", scale, b.full(_LOG2E, (), f64))
+        wide = b.elementwise("mul", scale, b.full(self._base, (), f64))
         return b.cast(wide, self.dtype), b.cast(scale, self.dtype)
+
+    @property
+    def _base(self) -> float:
+        """What scores are multiplied by, beside their scale: base 2 here."""
+        return _LOG2E
 
     def _fill(self, number: float | SSAValue, sizes: tuple[int, ...]) -> SSAValue:
         b = self.b
@@ -218,14 +223,12 @@ class BackwardPass:
 
     def _add_heads(self, block: partial[list[SSAValue]], start: list[SSAValue]) -> list[SSAValue]:
         """Blocks of all heads of queries that belong to the program: one, or those that share the head of keys."""
-        b, (low, high) = self.b, self._limits
+        b = self.b
 
         def add(h: SSAValue | None, carried: list[SSAValue]) -> list[SSAValue]:
             own = {} if h is None else {"_h": h}
-            end = self._round_up(high, self.columns.tile)
             return b.loop(
-                b.index(low, self.coords),
-                b.index(end, self.coords),
+                *self._loop_limits(own),
                 self.columns.tile,
                 lambda at, inner: block({**own, self.columns.name: at}, inner),
                 carried,
@@ -236,6 +239,12 @@ class BackwardPass:
         group, g = self.heads // self.shared, Dim.symbol("_g")
         limits = [b.index(first * group, self.coords) for first in (g, g + 1)]
         return b.loop(limits[0], limits[1], 1, add, start)
+
+    def _loop_limits(self, own: dict[str, SSAValue]) -> tuple[SSAValue, SSAValue]:
+        """Where the loop over columns begins and ends, for one head of queries."""
+        low, high = self._limits
+        end = self._round_up(high, self.columns.tile)
+        return self.b.index(low, self.coords), self.b.index(end, self.coords)
 
     def _round_up(self, end: Dim, step: int) -> Dim:
         """The end of a loop: without tensor cores it is rounded up to whole steps, to have no remainder loop."""
@@ -429,7 +438,10 @@ def _mask_index(call: Call, number: int) -> list[Dim]:
 
 def has_tensor_cores(call: Call) -> bool:
     """Whether the call runs on tensor cores."""
-    return is_narrow(call) and call.operands[COTANGENT].dtype is call.operands[QUERY].dtype
+    query = call.operands[QUERY]
+    # Tiles of gradients are whole heads, without the zeros that TMA would fill them up with.
+    is_whole = (query.shape[3].value or 0) % LINE == 0
+    return is_narrow(call) and is_whole and call.operands[COTANGENT].dtype is query.dtype
 
 
 def is_whole_head(call: Call, size: Dim) -> bool:
@@ -440,7 +452,7 @@ def is_whole_head(call: Call, size: Dim) -> bool:
     return call.lanes != 32 or has_tensor_cores(call) or known <= _PART
 
 
-def _are_together(call: Call) -> bool:
+def are_together(call: Call) -> bool:
     """Whether one kernel gives the gradients of keys and of values.
 
     Of heads in parts, and where registers do not hold both, each has a kernel of its own.
@@ -454,7 +466,7 @@ def _are_together(call: Call) -> bool:
 
 def _write_passes(call: Call) -> list[SpecOp]:
     """A kernel for queries, and one or two for keys and values."""
-    groups = ((QUERY,), (KEY, VALUE)) if _are_together(call) else ((QUERY,), (KEY,), (VALUE,))
+    groups = ((QUERY,), (KEY, VALUE)) if are_together(call) else ((QUERY,), (KEY,), (VALUE,))
     made: list[SpecOp] = []
     for group in groups:
         wanted = [one for one in group if call.outputs[one] is not None]
@@ -513,7 +525,7 @@ class ScorePass(BackwardPass):
 
 def _write_by_keys(call: Call) -> list[SpecOp]:
     """One kernel on tensor cores; elsewhere those of keys and values, and one for the gradients of scores."""
-    if has_tensor_cores(call) and _are_together(call) and None not in call.outputs:
+    if has_tensor_cores(call) and are_together(call) and None not in call.outputs:
         return [KeepingBackward(call, (KEY, VALUE)).write()]
     made = _write_passes(replace(call, outputs=(None, *call.outputs[1:])))
     if call.outputs[CHANGES] is not None:

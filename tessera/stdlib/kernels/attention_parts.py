@@ -25,6 +25,7 @@ from tessera.stdlib.kernels.attention import (
 )
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
+from tessera.types.shape import TensorType
 
 
 def share_parts(heads: int, parts: int, blocks: int) -> int:
@@ -184,6 +185,64 @@ class _NarrowParts(_Parts, NarrowAttention):
         view = super()._view_queries()
         if view.shapes:
             return view
+        return QueryView({}, view.at, {**view.bounds, self.rows.name: self.heads - self._group * Dim.symbol("_g")})
+
+
+class GroupedAttention(NarrowAttention):
+    """Attention of single queries on tensor cores, all keys in one program: rows are the heads of a group.
+
+    They see the same keys, which are copied once for all of them; `causal` hides nothing from a last query.
+    """
+
+    @staticmethod
+    def takes(call: Call) -> bool:
+        """Whether heads of queries share those of keys, each with one query, and programs have them as rows."""
+        q, k = call.operands[:2]
+        group = (q.shape[1] // k.shape[1]).value if k.shape[1].value != 0 else None
+        return "wgmma" in call.features and q.shape[2].value == 1 and group is not None and group > 1
+
+    @property
+    def _group(self) -> Dim:
+        return self.heads // self.shared
+
+    @property
+    def _row_count(self) -> Dim:
+        return self._group
+
+    def _grid(self) -> list[Dim]:
+        return [self.batch, self.shared, self.rows.size.ceildiv(self.rows.tile)]
+
+    def _coordinates(self) -> dict[str, SSAValue]:
+        b = self.b
+        found = {"_b": b.program_id(0), "_g": b.program_id(1), "_i": self._start(2, self.rows.tile)}
+        if self.is_cached:
+            found["_filled"] = b.fetch(self.call.input(b, 3), self.call.at(3, ()), {})
+        return found
+
+    @property
+    def is_causal(self) -> bool:
+        """The last query sees all keys."""
+        return False
+
+    @property
+    def _row_at(self) -> list[Dim]:
+        return [Dim.symbol("_b"), self._group * Dim.symbol("_g") + self.rows.at, Dim.constant(0)]
+
+    def _mask_at(self, mask: TensorType) -> list[Dim]:
+        place = {"_h": self._row_at[1], "_i": Dim.constant(0)}
+        return [expr.substitute(place) for expr in super()._mask_at(mask)]
+
+    def _view_queries(self) -> QueryView:
+        """Heads of a group as a dim of their own where memory has them so, or else those that follow as well."""
+        view, number = super()._view_queries(), self.call.inputs[0]
+        if view.shapes:
+            return view
+        size, is_alone = self.head.size, self.call.epilogue is None and self.call.inputs.count(number) == 1
+        is_plain = list(self.call.arguments[number].shape) == [self.batch, self.heads, Dim.constant(1), size]
+        if is_alone and is_plain and list(view.at) == self._query_at:
+            at = [Dim.symbol("_b"), Dim.symbol("_g"), self.rows.at, self.head.at]
+            return QueryView({number: [self.batch, self.shared, self._group, size]}, at, view.bounds)
+        # Rows beyond the group are read, but not stored.
         return QueryView({}, view.at, {**view.bounds, self.rows.name: self.heads - self._group * Dim.symbol("_g")})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -64,6 +65,13 @@ class Call:
     features: tuple[str, ...] = ()
     """What that machine has."""
     epilogue: Epilogue | None = None
+    temporaries: tuple[int, ...] = ()
+    """Arguments behind those of the op: memory between its kernels, which each of them takes."""
+
+    def with_temporary(self, type: TensorType) -> Call:
+        """The same call with one more tensor between its kernels, which is the last of its arguments."""
+        numbers = (*self.temporaries, len(self.arguments))
+        return replace(self, arguments=(*self.arguments, type), temporaries=numbers)
 
     @property
     def narrow_accumulator(self) -> str | None:
@@ -84,15 +92,18 @@ class Call:
         part: str = "",
         shapes: Mapping[int, Sequence[Dim]] | None = None,
         warps: int = 0,
+        writes: Sequence[int] | None = None,
     ) -> TileBuilder:
         """A kernel of this call; `shapes` sees arguments as contiguous tensors of other dims.
 
-        `warps` is how many a program of a GPU has; 0 leaves that to the backend.
+        `warps` is how many a program of a GPU has; 0 leaves that to the backend. It writes all results, and no
+        temporary, where `writes` does not say which arguments it writes.
         """
         given = shapes or {}
         types = [type.with_shape(given.get(number, type.shape)) for number, type in enumerate(self.arguments)]
-        writes = [number for number in self.outputs if number is not None]
-        writes = sorted({*writes, *(self.epilogue.writes if self.epilogue is not None else ())})
+        if writes is None:
+            results = [number for number in self.outputs if number is not None]
+            writes = sorted({*results, *(self.epilogue.writes if self.epilogue is not None else ())})
         name = f"{self.name}_{part}" if part else self.name
         schedule = {"warps": warps} if warps and self.machine.is_gpu else None
         made = TileBuilder(

@@ -3,7 +3,8 @@
 Every program reads all indices, a few thousand at a time, and compacts those of its own rows to a list in their order:
 lanes of a warp add up who of them has one, and warps add up theirs. Then it takes the list in order, some entries at a
 time, so that their updates are read side by side. So equal indices are one program's, whose threads have a column each
-and take its updates in order: the bits are those of one index after the other.
+and take its updates in order: the bits are those of one index after the other. Where rows have few columns of their
+own, those of all dims before the axis are columns too.
 """
 
 from __future__ import annotations
@@ -115,15 +116,24 @@ class Compaction:
 
 _TILES = 4
 """Tiles of indices that are read before the list is taken."""
-_TAKEN = 4
-"""Entries of the list that are taken at a time."""
+_TAKEN, _MANY = 4, 8
+"""Entries of the list that are taken at a time, and where a thread has one column of each."""
 _MOST_COLUMNS = 512
+_THREADS = 256
 _PROGRAMS = 2
 """Programs on each multiprocessor: as many as its registers hold at a time, since each reads all indices."""
 
 
+def has_few_columns(outer: Dim, inner: Dim) -> bool:
+    """Whether a warp has no columns enough in one row, but finds more of them in others."""
+    return inner.value is not None and inner.value < WARP and outer.value != 1
+
+
 class OwnedScatter:
-    """Writes the kernel: programs over `outer`, blocks of columns, and parts of the rows of the result."""
+    """Writes the kernel: programs over `outer`, blocks of columns, and parts of the rows of the result.
+
+    Where rows have few columns, `outer` is part of these.
+    """
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -131,22 +141,35 @@ class OwnedScatter:
         self.outer, *self.extents, self.inner = x.shape
         self.rows, self.count = product(self.extents), updates.shape[1]
         self.number = len(indices)
-        columns = self.inner.value
-        self.width = _MOST_COLUMNS
-        if columns is not None:
-            self.width = min(_MOST_COLUMNS, max(WARP, next_power_of_two(columns)))
+        self.is_flat = has_few_columns(self.outer, self.inner)
+        self.columns = self.outer * self.inner if self.is_flat else self.inner
+        self.programs = _PROGRAMS * max(1, call.machine.blocks)
+        self.width = self._choose_width()
+        self.taken = _MANY if self.width <= _THREADS else _TAKEN
+
+    def _choose_width(self) -> int:
+        """Columns of a program: fewer where all rows of the result would leave programs idle."""
+        columns, outer = self.columns.value, 1 if self.is_flat else self.outer.value or 1
+        if columns is None:
+            return _MOST_COLUMNS
+        width = min(_MOST_COLUMNS, max(WARP, next_power_of_two(columns)))
+        rows = self.rows.value or self.programs
+        while width > WARP and outer * -(-columns // width) * rows < self.programs:
+            width //= 2
+        return width
 
     def write(self) -> SpecOp:
-        call, blocks = self.call, self.inner.ceildiv(self.width)
-        others = (self.outer * blocks).value
-        parts = max(1, _PROGRAMS * max(1, call.machine.blocks) // max(1, others or 1))
+        call, blocks = self.call, self.columns.ceildiv(self.width)
+        outer = Dim.constant(1) if self.is_flat else self.outer
+        parts = max(1, self.programs // max(1, (outer * blocks).value or 1))
+        parts = min(parts, max(1, self.rows.value or parts))
         result = call.outputs[0]
         assert result is not None
         shapes = {result: (self.outer, self.rows, self.inner)}
-        self.b = b = call.builder([self.outer, blocks, Dim.constant(parts)], "owned", shapes, warps=8)
+        self.b = b = call.builder([outer, blocks, Dim.constant(parts)], "owned", shapes, warps=_THREADS // WARP)
         capacity = TILE * _TILES
         self.compaction = Compaction(b, _TILES)
-        self.positions, self.owned = (b.scratch([capacity + _TAKEN], i64, space="shared") for _ in range(2))
+        self.positions, self.owned = (b.scratch([capacity + self.taken], i64, space="shared") for _ in range(2))
         self.cell = b.scratch([1], i32, space="shared")
         own, part = self.rows.ceildiv(parts), Dim.symbol("_p") * self.rows.ceildiv(parts)
         coords = {"_p": b.program_id(2)}
@@ -172,7 +195,7 @@ class OwnedScatter:
         b.store(total, self.cell, [Dim.constant(0)], TileRegion({}))
         b.barrier()
         count = b.fetch(self.cell, [Dim.constant(0)], {})
-        b.loop(b.index(0), count, _TAKEN, lambda at, _: self._take_updates(at, count))
+        b.loop(b.index(0), count, self.taken, lambda at, _: self._take_updates(at, count))
         return []
 
     def _find_rows(self, region: TileRegion) -> SSAValue:
@@ -194,16 +217,19 @@ class OwnedScatter:
         b, call = self.b, self.call
         coords: dict[str, SSAValue] = {"_o": b.program_id(0), "_m": at, "_count": count}
         coords["_j"] = b.index(Dim.symbol("_p") * self.width, {"_p": b.program_id(1)})
-        whole = self.inner.value is not None and self.inner.value % self.width == 0
-        bounds: Mapping[str, Dim] = {} if whole else {"_j": self.inner}
-        lists = [Dim.symbol("_m") + number for number in range(_TAKEN)]
+        whole = self.columns.value is not None and self.columns.value % self.width == 0
+        bounds: Mapping[str, Dim] = {} if whole else {"_j": self.columns}
+        lists = [Dim.symbol("_m") + number for number in range(self.taken)]
         windows = [[Dim.symbol("_count") - 1 - entry, Dim.constant(TILE * _TILES)] for entry in lists]
         for number, entry in enumerate(lists):
             coords[f"_n{number}"] = b.fetch(self.positions, [entry], {"_m": at})
             coords[f"_r{number}"] = b.fetch(self.owned, [entry], {"_m": at})
         region = TileRegion(coords, ("_j",), (self.width,), bounds)
-        places = [[Dim.symbol("_o"), Dim.symbol(f"_r{number}"), Dim.symbol("_j")] for number in range(_TAKEN)]
-        sources = [[Dim.symbol("_o"), Dim.symbol(f"_n{number}"), Dim.symbol("_j")] for number in range(_TAKEN)]
+        outer, column = Dim.symbol("_o"), Dim.symbol("_j")
+        if self.is_flat:
+            outer, column = column // self.inner, column % self.inner
+        places = [[outer, Dim.symbol(f"_r{number}"), column] for number in range(self.taken)]
+        sources = [[outer, Dim.symbol(f"_n{number}"), column] for number in range(self.taken)]
         numbers = [b.load(self.owned, [entry], TileRegion({"_m": at})) for entry in lists]
         updates = [
             b.load(call.input(b, 1), source, region, windows=inside)

@@ -17,7 +17,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.ops.access import ATOMIC
 from tessera.stdlib.kernels.call import Call, LibraryKernel
-from tessera.stdlib.kernels.compact import OwnedScatter
+from tessera.stdlib.kernels.compact import OwnedScatter, has_few_columns
 from tessera.types.dim import Dim, maximum, minimum, next_power_of_two, product
 from tessera.types.dtype import DType
 
@@ -108,10 +108,11 @@ _BLOCK = 4096
 def _copy(call: Call) -> SpecOp:
     """The operand into the result, as one long row."""
     size = call.operands[0].size
-    width = 4 * call.lanes
+    # Threads of a GPU have all of a block in flight; on a CPU code is unrolled for every vector of a tile.
+    width = _BLOCK if call.machine.is_gpu else 4 * call.lanes
     result = call.outputs[0]
     assert result is not None
-    b = call.builder([size.ceildiv(_BLOCK)], "copy", {call.inputs[0]: (size,), result: (size,)})
+    b = call.builder([size.ceildiv(_BLOCK)], "copy", {call.inputs[0]: (size,), result: (size,)}, warps=8)
     start = Dim.symbol("_p") * _BLOCK
     program = {"_p": b.program_id(0)}
 
@@ -146,8 +147,12 @@ def _write_scatter(call: Call) -> list[SpecOp]:
         owned = OwnedScatter(call).write()
         return [owned] if call.attributes["in_place"] else [_copy(call), owned]
     parts = [count.ceildiv(_INDICES)] if is_shared else []
-    b, columns, column = column_programs(call, "scatter.tile", outer, inner, parts=parts)
+    is_flat = is_shared and has_few_columns(outer, inner)
+    number_of_rows, columns_of_row = (Dim.constant(1), outer * inner) if is_flat else (outer, inner)
+    b, columns, column = column_programs(call, "scatter.tile", number_of_rows, columns_of_row, parts=parts)
     outer_at, number = Dim.symbol("_o"), Dim.symbol("_n")
+    if is_flat:
+        outer_at, column = column // inner, column % inner
     rows = [Dim.symbol(f"_r{axis}") for axis in range(len(indices))]
     at = [outer_at, *rows, column]
 
@@ -175,7 +180,7 @@ def _write_scatter(call: Call) -> list[SpecOp]:
 
     first, last, program = Dim.constant(0), count, dict[str, SSAValue]()
     if is_shared:
-        first, program = Dim.symbol("_q") * _INDICES, {"_q": b.program_id(1 if inner.value == 1 else 2)}
+        first, program = Dim.symbol("_q") * _INDICES, {"_q": b.program_id(1 if columns_of_row.value == 1 else 2)}
         last = minimum(count, first + _INDICES)
     b.loop(b.index(first, program), b.index(last, program), 1, put)
     writer = b.finish()

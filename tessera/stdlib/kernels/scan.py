@@ -5,9 +5,11 @@ with the totals of those before it, in order; the same holds for the 16 themselv
 the prefix of its chunk joined with the elements of the chunk up to it. So a block of chunks needs one number of all
 that comes before it, whoever computes it.
 
-On a CPU a program loops over chunks and carries a number per column. On a GPU one has 256 chunks at a time: of one
-row, of several short ones, or 16 of each of 16 columns along an axis that is not the last. They are copied to shared
-memory as they are contiguous, each thread reduces one, and totals are exchanged.
+On a CPU a program loops over chunks and carries a number per column; so does one of a GPU where there are columns for
+all threads. Else it has 256 chunks at a time: of one row, of several short ones, or 16 of each of 16 columns along an
+axis that is not the last. They are copied to shared memory as they are contiguous, each thread reduces one, and totals
+are exchanged. Where rows are too few for all multiprocessors, programs have blocks of them: one kernel writes the
+totals of blocks, one makes prefixes of these, and one reads all blocks again.
 """
 
 from __future__ import annotations
@@ -25,14 +27,24 @@ from tessera.stdlib.kernels.rows import column_programs
 from tessera.types.dim import Dim, DimLike, product
 from tessera.types.dtype import DType, bool_, i64
 from tessera.types.promotion import reduction_identity
+from tessera.types.shape import TensorType
 
 THREADS = CHUNK * CHUNK
 """Chunks that a program of a GPU has at a time, each by a thread."""
 BLOCK = CHUNK * THREADS
+_VECTOR = 16
+"""Bytes that a thread of a GPU moves in one instruction."""
 _LONGEST = 1 << 32
 """Rows of dynamic length are taken to be no longer: a loop for each factor of 16."""
-_ROWS_PER_UNIT = 2
-"""With fewer rows than this on each multiprocessor, programs share long rows, which are then read twice."""
+_IN_FLIGHT = 36 << 10
+"""Bytes that a multiprocessor of an H200 moves in the time in which a program takes a block, 1.5 microseconds, less the
+third that reading rows twice costs: with fewer in the blocks of all rows that it has, programs share rows."""
+_FEW_BLOCKS = 4
+"""A program takes so many blocks of a row sooner than two more kernels start."""
+_COLUMNS_PER_UNIT, _SHORT = 512, 4 * CHUNK
+"""With so many columns on each multiprocessor, or along so short an axis, threads have columns of their own."""
+_MOST_NEIGHBOURS = 4
+"""Columns of a thread: a chunk of each is in its registers."""
 _FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
@@ -135,16 +147,54 @@ class ColumnScan(Scan):
         return b.loop(start, end, 1, take_one, [self.empty(b, self.region.sizes)])[0]
 
 
+class ThreadScan(Scan):
+    """A program of a GPU has a few columns for each thread, and all of a short axis or one of many columns.
+
+    All elements of a chunk are loaded before any is joined, so that all are in flight.
+    """
+
+    def write(self) -> SpecOp:
+        call, column = self.call, Dim.symbol("_c")
+        neighbours = min(_MOST_NEIGHBOURS, _VECTOR // max(self.x.dtype.bytes, self.out.dtype.bytes))
+        columns, width = self.outer * self.inner, THREADS * neighbours
+        self.b = b = call.builder([columns.ceildiv(width)], shapes=self.shapes, warps=THREADS // 32)
+        coords = {"_c": b.index(Dim.symbol("_p") * width, {"_p": b.program_id(0)})}
+        bounds = {} if columns.value is not None and columns.value % width == 0 else {"_c": columns}
+        self.region = TileRegion(coords, ("_c",), (width,), bounds)
+        self.at = [column // self.inner, Dim.symbol("_k"), column % self.inner]
+
+        def take_chunk(start: SSAValue, prefix: SSAValue) -> SSAValue:
+            return self._take(start, CHUNK, prefix)
+
+        end, prefix = self.loop(b, CHUNK, self.count, take_chunk, self.region.sizes)
+        self._take(end, (self.count.value or 0) % CHUNK, prefix)
+        return b.finish()
+
+    def _take(self, start: SSAValue, count: int, prefix: SSAValue) -> SSAValue:
+        """The results of so many elements, and their total."""
+        b, call = self.b, self.call
+        numbers = [b.index(self.place(Dim.symbol("_s") + number), {"_s": start}) for number in range(count)]
+        here = [self.region.with_coords(_k=number) for number in numbers]
+        loaded = [b.cast(b.load(call.input(b, 0), self.at, region), self.compute) for region in here]
+        total = self.empty(b, self.region.sizes)
+        for region, element in zip(here, loaded, strict=True):
+            total = self.join(b, total, element)
+            b.store(b.cast(self.join(b, prefix, total), self.out.dtype), call.output(b, 0), self.at, region)
+        return total
+
+
 class BlockScan(Scan):
     """A program has 256 chunks at a time: of one row, of 16 rows of up to 256 elements, or of 256 rows of up to 16.
 
-    Along another axis than the last it has 16 chunks of each of 16 columns. With a `stride` it has every so many of the
-    elements of a result, each of which is replaced by its prefix.
+    Along another axis than the last it has 16 chunks of each of 16 columns. What is `of_totals` scans the last
+    temporary of the call, and replaces each element by its prefix.
     """
 
-    def __init__(self, call: Call, stride: int = 1) -> None:
+    def __init__(self, call: Call, *, of_totals: bool = False) -> None:
         super().__init__(call)
-        self.stride, self.length = stride, self.count.ceildiv(stride)
+        self.of_totals, self.length = of_totals, self.count
+        if of_totals:
+            self.length = self.count.ceildiv(BLOCK)
         self.is_strip = self.inner.value != 1
         most = self.length.value if self.length.value is not None else BLOCK
         self.chunks = CHUNK if self.is_strip else 1 if most <= CHUNK else CHUNK if most <= THREADS else THREADS
@@ -156,7 +206,8 @@ class BlockScan(Scan):
     def write_whole(self, part: str = "") -> SpecOp:
         """Programs over rows or strips, which loop over blocks of long ones."""
         sides = [self.outer.ceildiv(self.rows)]
-        b = self._begin([self.outer, self.inner.ceildiv(CHUNK)] if self.is_strip else sides, part)
+        writes = self.call.temporaries if self.of_totals else None
+        b = self._begin([self.outer, self.inner.ceildiv(CHUNK)] if self.is_strip else sides, part, writes)
         if self.is_strip:
             coords = {"_o": b.program_id(0), "_r": b.index(Dim.symbol("_p") * CHUNK, {"_p": b.program_id(1)})}
         else:
@@ -166,44 +217,43 @@ class BlockScan(Scan):
         return b.finish()
 
     def write_totals(self) -> SpecOp:
-        """Programs over blocks of rows: the total of each, to where its first result will be."""
-        b = self._begin([self.outer, self.length.ceildiv(BLOCK)], "totals")
-        row, start = self._block_of()
-        total = self._block({"_r": row}, start, None)
-        held = b.cast(total, self.out.dtype)  # exact: `_shares_rows` asks for a result that holds what is carried
-        b.store(held, self.call.output(b, 0), self._first(), TileRegion({"_r": row, "_j": start}))
+        """Programs over blocks of rows: the total of each, to temporary memory."""
+        b = self._begin([self.outer, self.length.ceildiv(BLOCK)], "totals", self.call.temporaries)
+        total = self._block({"_r": b.program_id(0)}, self._start_of_block(), None)
+        b.store(total, b.arguments[-1], *self._place_of_total())
         return b.finish()
 
     def write_blocks(self) -> SpecOp:
-        """Programs over blocks of rows, each of which finds its prefix where its first result will be."""
+        """Programs over blocks of rows, each of which finds its prefix in temporary memory."""
         b = self._begin([self.outer, self.length.ceildiv(BLOCK)], "blocks")
-        row, start = self._block_of()
-        above = b.load(self.call.output(b, 0), self._first(), TileRegion({"_r": row, "_j": start}))
-        self._block({"_r": row}, start, b.cast(above, self.compute))
+        above = b.load(b.arguments[-1], *self._place_of_total())
+        self._block({"_r": b.program_id(0)}, self._start_of_block(), above)
         return b.finish()
 
-    def _begin(self, grid: Sequence[Dim], part: str) -> TileBuilder:
-        self.b = b = self.call.builder(grid, part, self.shapes, warps=THREADS // 32)
-        # Skewed, so that threads which have a chunk each are in 32 banks, as neighbours in memory are.
-        shape = [CHUNK, THREADS + CHUNK] if self.is_strip else [THREADS // 2, 2 * CHUNK + 1]
+    def _begin(self, grid: Sequence[Dim], part: str, writes: Sequence[int] | None = None) -> TileBuilder:
+        self.b = b = self.call.builder(grid, part, self.shapes, warps=THREADS // 32, writes=writes)
+        # Skewed by a vector, so that threads which have a chunk each are in all banks, and vectors stay aligned.
+        bytes = self.compute.bytes
+        apart = CHUNK + (_VECTOR // bytes if CHUNK * bytes // _VECTOR % 2 == 0 else 0)
+        shape = [CHUNK, THREADS + CHUNK] if self.is_strip else [THREADS, apart]
         self.elements = b.scratch(shape, self.compute, space="shared")
         self.totals = b.scratch([THREADS], self.compute, space="shared")
-        self.groups = b.scratch([THREADS], self.compute, space="shared")
+        self.groups = b.scratch([CHUNK], self.compute, space="shared")
         self.threads = TileRegion({"_t": b.index(0)}, ("_t",), (THREADS,))
         return b
 
-    def _block_of(self) -> tuple[SSAValue, SSAValue]:
-        start = self.b.index(Dim.symbol("_p") * BLOCK, {"_p": self.b.program_id(1)})
-        return self.b.program_id(0), start
+    def _start_of_block(self) -> SSAValue:
+        return self.b.index(Dim.symbol("_p") * BLOCK, {"_p": self.b.program_id(1)})
 
-    def _first(self) -> list[Dim]:
-        return [Dim.symbol("_r"), self.place(Dim.symbol("_j")), Dim.constant(0)]
+    def _place_of_total(self) -> tuple[list[Dim], TileRegion]:
+        region = TileRegion({"_r": self.b.program_id(0), "_p": self.b.program_id(1)})
+        return [Dim.symbol("_r"), Dim.symbol("_p")], region
 
     def _tile(self, coords: Mapping[str, SSAValue], start: SSAValue) -> tuple[TileRegion, list[Dim], list[Dim]]:
         """The tile of a block as it is contiguous, where it is in memory, and where its chunks are in shared memory."""
         found = {**coords, "_j": start, "_r0": coords["_r"], "_j0": start}
         row, here = Dim.symbol("_r") - Dim.symbol("_r0"), Dim.symbol("_j") - Dim.symbol("_j0")
-        at = self.place(Dim.symbol("_j") * self.stride)
+        at = self.place(Dim.symbol("_j"))
         bounds = {"_j": self.length}
         if self.is_strip:
             bounds = (
@@ -217,11 +267,13 @@ class BlockScan(Scan):
         bounds = bounds if self.rows == 1 else {**bounds, "_r": self.outer}
         region = TileRegion(found, ("_r", "_j"), (self.rows, self.width), bounds)
         slot = self._slot(row * self.chunks + here // CHUNK, here % CHUNK)
+        if self.of_totals:  # in the order of the scan, whichever way it goes
+            return region, [Dim.symbol("_r"), Dim.symbol("_j")], slot
         return region, [Dim.symbol("_r"), at, Dim.constant(0)], slot
 
     def _slot(self, thread: Dim, number: Dim) -> list[Dim]:
         """Where an element of a thread's chunk is in shared memory."""
-        return [number, thread] if self.is_strip else [thread // 2, thread % 2 * CHUNK + number]
+        return [number, thread] if self.is_strip else [thread, number]
 
     def _chunk_at(self, number: int) -> list[Dim]:
         return self._slot(Dim.symbol("_t"), Dim.constant(number))
@@ -231,7 +283,7 @@ class BlockScan(Scan):
         b = self.b
         region, place, slot = self._tile(coords, start)
         everything = region.along(region.axes, region.sizes, {})
-        source = self.call.output(b, 0) if self.stride > 1 else self.call.input(b, 0)
+        source = b.arguments[-1] if self.of_totals else self.call.input(b, 0)
         loaded = b.cast(b.load(source, place, region), self.compute)
         for axis in region.bounds:
             loaded = b.clip(loaded, axis, self.identity, region)
@@ -244,12 +296,14 @@ class BlockScan(Scan):
             inner.append(self.join(b, inner[-1] if inner else self.empty(b, (THREADS,)), element))
         prefix, total = self._exchange(inner[-1], above)
         if prefix is not None:
-            results = [self.empty(b, (THREADS,)), *inner[:-1]] if self.stride > 1 else inner
+            results = [self.empty(b, (THREADS,)), *inner[:-1]] if self.of_totals else inner
+            results = [self.join(b, prefix, result) for result in results]
             for number, result in enumerate(results):
-                b.store(self.join(b, prefix, result), self.elements, self._chunk_at(number), self.threads)
+                b.store(result, self.elements, self._chunk_at(number), self.threads)
             b.barrier()
             made = b.load(self.elements, slot, everything)
-            b.store(b.cast(made, self.out.dtype), self.call.output(b, 0), place, region)
+            target = b.arguments[-1] if self.of_totals else self.call.output(b, 0)
+            b.store(b.cast(made, self.compute if self.of_totals else self.out.dtype), target, place, region)
         return total
 
     def _exchange(self, totals: SSAValue, above: SSAValue | None) -> tuple[SSAValue | None, SSAValue]:
@@ -268,9 +322,9 @@ class BlockScan(Scan):
         if self.chunks == CHUNK:
             joined = None if prefix is None else self.join(b, prefix, before)
             return joined, total if self.is_strip else self.empty(b, ())
-        b.store(total, self.groups, [thread], self.threads)
+        b.store(total, self.groups, [thread // CHUNK], self.threads, windows=[thread % CHUNK, Dim.constant(1)])
         b.barrier()
-        groups = [b.load(self.groups, [Dim.constant(number * CHUNK)], TileRegion({})) for number in range(CHUNK)]
+        groups = [b.load(self.groups, [Dim.constant(number)], TileRegion({})) for number in range(CHUNK)]
         before_group, whole = self._chain(groups, thread // CHUNK)
         if prefix is not None:
             prefix = self.join(b, self.join(b, prefix, before_group), before)
@@ -291,11 +345,19 @@ class BlockScan(Scan):
 
 
 def _shares_rows(scan: Scan) -> bool:
-    """Whether programs share rows: long ones of which there are few, with results that hold what is carried."""
+    """Whether programs share rows: long ones, too few to keep the memory of a machine busy."""
     machine, rows, count = scan.call.machine, scan.outer.value, scan.count.value
-    holds = scan.out.dtype is scan.compute or str(scan.out.dtype) == scan.call.narrow_accumulator
-    is_few = rows is not None and rows < _ROWS_PER_UNIT * machine.blocks
-    return scan.inner.value == 1 and holds and is_few and (count is None or count > BLOCK)
+    if rows is None or scan.inner.value != 1 or (count is not None and count <= _FEW_BLOCKS * BLOCK):
+        return False
+    return rows * BLOCK * (scan.x.dtype.bytes + scan.out.dtype.bytes) < _IN_FLIGHT * machine.blocks
+
+
+def _has_columns(scan: Scan) -> bool:
+    """Whether threads of a GPU have columns of their own: enough of them for all, or none has many elements."""
+    columns, count = (scan.outer * scan.inner).value, scan.count.value
+    if scan.inner.value in (None, 1) or columns is None or count is None:
+        return False
+    return count <= _SHORT or columns >= _COLUMNS_PER_UNIT * scan.call.machine.blocks
 
 
 def _write_scan(call: Call) -> list[SpecOp]:
@@ -303,9 +365,13 @@ def _write_scan(call: Call) -> list[SpecOp]:
     if not call.machine.is_gpu:
         return [ColumnScan(call).write()]
     scan = BlockScan(call)
+    if _has_columns(scan):
+        return [ThreadScan(call).write()]
     if not _shares_rows(scan):
         return [scan.write_whole()]
-    return [scan.write_totals(), BlockScan(call, BLOCK).write_whole("prefixes"), BlockScan(call).write_blocks()]
+    call = call.with_temporary(TensorType.of([scan.outer, scan.count.ceildiv(BLOCK)], scan.compute))
+    totals = BlockScan(call, of_totals=True)
+    return [BlockScan(call).write_totals(), totals.write_whole("prefixes"), BlockScan(call).write_blocks()]
 
 
 SCAN = LibraryKernel("scan", "Cumulative sum, product, maximum or minimum along an axis, by chunks.", _write_scan)

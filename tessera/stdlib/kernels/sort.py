@@ -20,7 +20,7 @@ from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.stdlib.kernels.compact import TILE, Compaction, Kept
 from tessera.types.dim import Dim, maximum, minimum
-from tessera.types.dtype import DType, i8, i32, i64, u8
+from tessera.types.dtype import DType, bf16, f16, i8, i16, i32, i64, u8, u16
 from tessera.types.promotion import integer_range
 
 # The first few of each row in order, without sorting the others: the best of every block, and iterations that take one.
@@ -370,6 +370,21 @@ def _sort_dtype(dtype: DType) -> DType:
     return u8 if dtype.is_bool else i8 if dtype.name == "i4" else dtype.compute
 
 
+_INFINITY = {f16: 0x7C00, bf16: 0x7F80}
+"""The bits of infinity of floats of two bytes, beyond which there are no numbers."""
+
+
+def _narrow_key(b: TileBuilder, tile: SSAValue, dtype: DType, region: TileRegion, *, descending: bool) -> SSAValue:
+    """Floats of two bytes as integers in their order: both zeros are one, and NaN comes after all numbers."""
+    number = _whole(b, region, i16)
+    bits = b.bitcast(tile, i16)
+    magnitude = b.elementwise("and", bits, number(0x7FFF))
+    below = b.elementwise("sub", number(0), magnitude)
+    key = b.select(b.elementwise("lt", bits, number(0)), below, magnitude)
+    is_missing = b.elementwise("gt", magnitude, number(_INFINITY[dtype]))
+    return b.select(is_missing, number(-0x8000 if descending else 0x7FFF), key)
+
+
 def _write_sort(call: Call) -> list[SpecOp]:
     """Sort whole rows, or select the first few: by the static model, unless the tuner chooses."""
     if int(call.attributes.get("keep", -1)) < 0:
@@ -383,7 +398,11 @@ def _write_sort(call: Call) -> list[SpecOp]:
 
 
 _LONG = 1024
-"""Elements of a row from which on a program of a GPU copies it in larger tiles, of a few elements to each thread."""
+"""Elements of a row from which on a program of a GPU sorts it by the bytes of its keys.
+
+It copies it in larger tiles then, of a few elements to each thread, with keys and indices of as few bytes as hold
+them; floats of two bytes are found by their index again.
+"""
 
 
 def _write_sorted(call: Call) -> list[SpecOp]:
@@ -394,11 +413,14 @@ def _write_sorted(call: Call) -> list[SpecOp]:
     kept = count if values.shape[1] == count else minimum(values.shape[1], count)
     is_long = call.machine.is_gpu and count.value is not None and count.value >= _LONG
     width = call.choose("sort.tile", [_LONG, 2 * _LONG] if is_long else [times * call.lanes for times in (2, 1, 4)])
-    key = _sort_dtype(x.dtype)
+    is_gathered = is_long and x.dtype in _INFINITY
+    key = i16 if is_gathered else _sort_dtype(x.dtype)
+    descending = bool(call.attributes["descending"])
     b = call.builder([rows])
     row, low, high = b.program_id(0), b.index(0), b.index(count)
     keys, spare_keys = b.scratch([count], key), b.scratch([count], key)
     kind = i32 if count.value is not None and count.value < 1 << 31 else i64
+    kind = u16 if is_long and (count.value or 0) <= 1 << 16 else kind
     indices, spare_indices = b.scratch([count], kind), b.scratch([count], kind)
     column = [Dim.symbol("_j")]
     at = [Dim.symbol("_i"), *column]
@@ -408,20 +430,26 @@ def _write_sorted(call: Call) -> list[SpecOp]:
 
     def fill(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         region = here(j)
-        b.store(b.cast(b.load(call.input(b, 0), at, region), key), keys, column, region)
+        loaded = b.load(call.input(b, 0), at, region)
+        ordered = _narrow_key(b, loaded, x.dtype, region, descending=descending) if is_gathered else b.cast(loaded, key)
+        b.store(ordered, keys, column, region)
         b.store(b.cast(b.coordinate_of(column[0], region), kind), indices, column, region)
         return carried
 
     def empty(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         region = here(j, kept)
+        index = b.cast(b.load(indices, column, region), i64)
         if call.outputs[0] is not None:
-            b.store(b.cast(b.load(keys, column, region), x.dtype), call.output(b, 0), at, region)
+            value = b.cast(b.load(keys, column, region), x.dtype) if not is_gathered else None
+            if value is None:
+                value = b.load(call.input(b, 0), [at[0], Dim.symbol("t0")], region, indices=[index])
+            b.store(value, call.output(b, 0), at, region)
         if call.outputs[1] is not None:
-            b.store(b.cast(b.load(indices, column, region), i64), call.output(b, 1), at, region)
+            b.store(index, call.output(b, 1), at, region)
         return carried
 
     b.loop(low, high, width, fill)
-    b.sort(keys, indices, [spare_keys, spare_indices], high, descending=bool(call.attributes["descending"]))
+    b.sort(keys, indices, [spare_keys, spare_indices], high, descending=descending)
     b.loop(low, high if kept == count else b.index(kept), width, empty)
     return [b.finish()]
 

@@ -2,8 +2,9 @@
 
 They are written by `tessera.tuner.exchange` from measurements on such a machine, and by nothing else. Their plans serve
 until the first measurement on the user's own machine, whatever its driver is: a plan that does not fit there any more
-does not compile, and the safe plan takes its place. An arch may be a family, which is what stands before the first `-`
-of a machine's own: a profile of `cpu` serves `cpu-1a2b` where nothing is shipped for that one.
+does not compile, and the safe plan takes its place. An arch may be a family, which is a machine's own up to one of its
+`-`: a profile of the instruction set `cpu-avx512` serves `cpu-avx512-1a2b`, and one of `cpu` every CPU, where nothing
+that is nearer is shipped. `benchmarks/tuned_profile.py` makes them.
 """
 
 from __future__ import annotations
@@ -61,5 +62,15 @@ def find_profile(signature: Signature) -> Entry | None:
 
 
 def _families(arch: str) -> list[str]:
-    """A machine's arch and its family, best first; none of both is empty."""
-    return [name for name in dict.fromkeys((arch, arch.partition("-")[0])) if name]
+    """A machine's arch and its families, the nearest first; none of them is empty."""
+    parts = arch.split("-")
+    return [name for end in range(len(parts), 0, -1) if (name := "-".join(parts[:end]))]
+
+
+def family_of(arch: str) -> str:
+    """The family that a profile measured on a machine is for: its instruction set, or a GPU's architecture.
+
+    >>> family_of("cpu-avx512-1a2b"), family_of("sm_90a")
+    ('cpu-avx512', 'sm_90a')
+    """
+    return "-".join(arch.split("-")[:2])

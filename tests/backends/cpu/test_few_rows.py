@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.backends.cpu.compile import CpuBackend
+from tessera.backends.cpu.stencil import find_stencil
 from tessera.ir.base.tape import Tape
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -45,11 +46,18 @@ class Windows:
     def body(self) -> Tape:
         w = Writer()
         axes = ["H", "W"][-len(self.taps) :]
-        kernel = w.input(["G", self.rows, self.channels, *self.taps], self.dtype)
+        kernel = w.input(["G", self.rows, *self.taps, self.channels], self.dtype)
         image = w.input(["B", "G", self.channels, *axes], self.dtype)
         low, high = (tuple(map(Dim.constant, part)) for part in (self.low, self.high))
         out = w.conv_windows(
-            kernel, image, stride=self.stride, dilation=self.dilation, low=low, high=high, grouped=True
+            kernel,
+            image,
+            stride=self.stride,
+            dilation=self.dilation,
+            low=low,
+            high=high,
+            grouped=True,
+            taps_first=True,
         )
         return w.body(w.relu(out))
 
@@ -62,6 +70,8 @@ CASES = (
     Windows(1, 1, (5,), (1,), (1,), (2,), (2,)),
     Windows(1, 2, (4,), (2,), (3,), (0,), (0,), dt.bf16),
     Windows(1, 1, (2, 2), (1, 1), (1, 1), (0, 1), (1, 0), dt.f16),
+    Windows(1, 1, (7, 7), (1, 1), (1, 1), (3, 3), (3, 3)),
+    Windows(2, 1, (5, 3), (3, 2), (1, 2), (2, 1), (1, 2), dt.bf16),
 )
 
 
@@ -112,9 +122,9 @@ def test_others_are_packed(case: Windows) -> None:
 
 def test_a_k_known_at_the_call_takes_either_path() -> None:
     w = Writer()
-    kernel, image = w.input(["G", 1, "C", 3]), w.input(["B", "G", "C", "W"])
-    one = (Dim.constant(1),)
-    body = w.body(w.conv_windows(kernel, image, stride=(1,), dilation=(1,), low=one, high=one, grouped=True))
+    kernel, image = w.input(["G", 1, 3, "C"]), w.input(["B", "G", "C", "W"])
+    window = {"stride": (1,), "dilation": (1,), "low": (Dim.constant(1),), "high": (Dim.constant(1),)}
+    body = w.body(w.conv_windows(kernel, image, **window, grouped=True, taps_first=True))
     for machine in machines():
         native = build(kernel_of(body, machine), machine)
         for channels in (0, 1, 85, 86):
@@ -144,3 +154,44 @@ def test_no_element_outside_is_read(case: Windows, at_end: bool) -> None:
                 native.call(name, context.ctypes.data, task, tasks, scratch)
             found = ctypes.string_at(walled[-1].address, expected[0].nbytes)
             assert_close([np.frombuffer(found, expected[0].dtype).reshape(expected[0].shape)], expected)
+
+
+def test_planes_of_one_channel_are_a_stencil() -> None:
+    for case in CASES:
+        backend = CpuBackend(machines()[0])
+        text = backend.text(backend.lower(kernel_of(case.body(), machines()[0])))
+        assert ("@stencil" in text) == (case.channels == 1)
+
+
+@pytest.mark.parametrize("width", [1, 8, 9, 16, 24, 31, 40, 56])
+def test_known_sizes_have_blocks_of_their_own(width: int) -> None:
+    window = {"stride": (1, 1), "dilation": (1, 1), "low": (Dim.constant(1),) * 2, "high": (Dim.constant(1),) * 2}
+    w = Writer()
+    kernel, image = w.input([3, 1, 1, 3, 3]), w.input([2, 3, 1, 13, width])
+    body = w.body(w.conv_windows(kernel, image, grouped=True, **window))
+    inputs = arrays_of(body, {})
+    expected = run_tape(body, inputs, {})
+    for machine in machines():
+        native = build(kernel_of(body, machine), machine)
+        assert_close(native.run([*inputs, np.ones_like(expected[0])], {})[2:], expected)
+
+
+def test_lines_beyond_scratch_are_read_in_place() -> None:
+    case = CASES[4]
+    sizes = {"B": 1, "G": 2, "H": 1, "W": 70001}
+    inputs = arrays_of(case.body(), sizes)
+    expected = run_tape(case.body(), inputs, sizes)
+    for native in natives(case):
+        assert_close(native.run([*inputs, np.ones_like(expected[0])], sizes, 1)[2:], expected)
+
+
+def test_a_stencil_is_found_from_offset_and_windows() -> None:
+    n, k, size = (Dim.symbol(name) for name in ("_n", "_k", "B"))
+    y, x = 2 * (n // 9) + (k // 3) - 1, n % 9 + 2 * (k % 3)
+    found = find_stencil(y * 13 + x + size * 169, (y, Dim.constant(13), x, Dim.constant(13)), Dim.constant(54), 6)
+    assert found is not None
+    assert (found.rows.stride, found.rows.taps, found.rows.positions.value) == (2, 2, 6)
+    assert (found.columns.dilation, found.columns.taps, found.columns.positions.value) == (2, 3, 9)
+    # Planes of another width than that of the window, and positions in another order.
+    assert find_stencil(y * 14 + x, (y, Dim.constant(13), x, Dim.constant(13)), Dim.constant(54), 6) is None
+    assert find_stencil(x * 13 + y, (x, Dim.constant(13), y, Dim.constant(13)), Dim.constant(54), 6) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tessera.backends.nvptx.compile import NvptxCode
+from tessera.backends.nvptx.compile import NvptxBackend, NvptxCode
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
+from tessera.ir.base.tape import Tape
+from tessera.ir.target.machine_code import compile_texts
 
 One = Callable[[Any], Any]
 
@@ -67,3 +71,15 @@ def parts_of(lowering: Lowering) -> NvptxCode:
     """The parts of a program for a GPU."""
     assert isinstance(lowering.code, NvptxCode)
     return lowering.code
+
+
+def ptx_in_turns(tape: Tape, turn: int) -> list[bytes]:
+    """PTX of one variant of each kernel of a program for sm_90a: those that a launch chooses between take turns."""
+    lowering = lower(tape, Options.of(backend="cuda", features=("sm_90a",)))
+    assert isinstance(lowering.code, NvptxCode)
+    variants: dict[str, list[str]] = {}
+    for code in lowering.code.codes:
+        # What follows the hash of a kernel names the variant.
+        variants.setdefault(re.sub(r"(_[0-9a-f]{10})_\w+$", r"\1", code.name), []).append(code.text)
+    chosen = [texts[(turn + number) % len(texts)] for number, texts in enumerate(variants.values())]
+    return compile_texts(chosen, NvptxBackend(GPUS["sm_90a"]).code_target)

@@ -198,3 +198,9 @@ def test_gradients_assemble(architecture: str, dtype: Any, size: int) -> None:
         pytest.skip("there is no ptxas here; PTX was made all the same")
     for ptx in kernels:
         assemble(ptx, architecture)
+
+
+def test_gradients_of_heads_that_are_filled_up_are_computed_by_threads() -> None:
+    """Tensor cores take such heads forward; tiles of gradients are whole heads."""
+    assert all(BACKEND.matrix(kernel) is None for kernel in backward_kernels([(2, 4, 128, 40)] * 4, False))
+    assert all(BACKEND.matrix(kernel) is not None for kernel in backward_kernels([(2, 4, 128, 48)] * 4, False))

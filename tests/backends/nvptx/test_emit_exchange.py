@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tessera.backends.nvptx import emit_exchange, emit_rows
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
+from tessera.ir.target.llvm.instructions import Value
 from tessera.types.dtype import bool_, f32
 
 WARP = 32
@@ -45,7 +46,11 @@ class Numbers:
         return np.broadcast_to(compare(a, b), self.lanes.shape)
 
     def op(self, name: str, a: Any, b: Any) -> Any:
-        return {"and": np.bitwise_and, "xor": np.bitwise_xor}[name](a, b)
+        known: dict[str, Any] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+        return known[name](*(int(one.text) if isinstance(one, Value) else one for one in (a, b)))
+
+    def cast(self, name: str, a: Any, type: str) -> Any:
+        return a
 
     def const_i(self, value: int) -> int:
         return value
@@ -79,7 +84,8 @@ class Machine:
     def gathered(self, tile: Tile) -> Any:
         """The array that a tile is: of those who have an element the first says."""
         layout = tile.layout
-        owners = slice(0, min(layout.size, len(self.f.lanes)) if layout.is_repeated else None)
+        owners = slice(0, min(layout.size, len(self.f.lanes)) if layout.is_repeated else None, None)
+        owners = slice(0, None, layout.replicas) if layout.replicas else owners
         flat = np.full(layout.size + 1, np.nan, np.float32)
         base = np.broadcast_to(self.at(layout).base, self.f.lanes.shape)
         for register, values in enumerate(tile.registers):
@@ -94,7 +100,8 @@ class Machine:
         def shuffle(f: Any, value: Any, way: str, lanes: int) -> Any:
             warps = np.broadcast_to(value, (threads,)).reshape(-1, min(WARP, threads))
             if way == "idx":
-                return np.repeat(warps[:, lanes], warps.shape[1])
+                places = np.broadcast_to(lanes, (threads,)).reshape(warps.shape)
+                return np.take_along_axis(warps, places % warps.shape[1], 1).reshape(-1)
             if way == "bfly":
                 return warps[:, np.arange(warps.shape[1]) ^ lanes].reshape(-1)
             # Beyond the end of a warp a lane gets something, on which nothing may depend.
@@ -209,7 +216,7 @@ def test_min_and_max_of_a_row_are_those_of_all(threads: int, groups: int, vector
     def join(a: Any, b: Any) -> Any:
         return [take(a[0], b[0])]
 
-    if not emit_exchange._is_whole_row(source, 1):  # pyright: ignore[reportPrivateUsage]
+    if not emit_rows.is_whole_row(source, 1):
         assert threads == WARP
         assert layout.registers == 1
         return
@@ -269,3 +276,49 @@ def test_rows_that_lanes_do_not_share_evenly_are_reduced_otherwise() -> None:
         assert not emit_rows.takes(Layout(shape, 256, 4), axis, f32)
     assert not emit_rows.takes(Layout((64, 128), 256, 4), 1, bool_)
     assert emit_rows.takes(Layout((64, 128), 256, 4), 1, f32)
+
+
+SLICED = [(2, 8), (8, 16), (64, 16), (32, 32), (16, 64), (8, 128), (4, 256), (128, 8), (64, 4), (256, 2)]
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "any join"])
+@pytest.mark.parametrize("threads", [32, 64, 128])
+@pytest.mark.parametrize("widest", [1, 4, 8])
+@pytest.mark.parametrize("shape", SLICED)
+def test_threads_that_have_a_row_between_them_all_have_its_total(
+    shape: tuple[int, int], widest: int, threads: int, kind: str
+) -> None:
+    """By the tree, by shuffles alone: nothing goes through shared memory, and nobody is left without it."""
+    rows, columns = shape
+    layout = Layout(shape, threads, widest)
+    replicas = emit_rows._threads_of_row(layout)  # pyright: ignore[reportPrivateUsage]
+    if not replicas:
+        is_cut = layout.size % layout.group or layout.group % columns
+        assert is_cut or columns // layout.vector > WARP
+        return
+    out, machine, array = Layout((rows,), threads, widest, replicas=replicas), SharedMachine(threads), normal(*shape)
+    join: Any = np.maximum if kind == "max" else np.add
+    fake: Any = machine
+    with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
+        machine.patch_emitter(patch)
+        patch.setattr(machine, "wait", lambda: pytest.fail("a thread waits for another warp"))
+        source: Any = machine.distribute(array, layout)
+        if emit_rows.takes(layout, 1, f32, least=1) and kind != "any join":
+            reduction = emit_rows.RowReduction(fake, source, join)
+            registers: Any = reduction.in_any_order(out) if kind == "max" else reduction.in_order(out)
+        else:
+            reduce = emit_exchange._reduce  # pyright: ignore[reportPrivateUsage]
+            (registers,) = reduce(fake, [source], 1, out, lambda a, b: [join(a[0], b[0])])
+    wanted = array.max(1) if kind == "max" else tree(array, 1)
+    assert len(registers) == out.registers
+    own = np.arange(threads) // replicas
+    for register, value in enumerate(registers):
+        np.testing.assert_array_equal(value, wanted[own + out.start(register)])
+
+
+def test_a_slice_has_one_owner_of_each_element() -> None:
+    machine: Any = SharedMachine(64)
+    at = machine.at(Layout((32,), 64, 4, replicas=4))
+    assert [int(place) for place in at.base[:9]] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert at.layout.registers == 2
+    assert int(np.sum(at.is_owner(1))) == 16

@@ -63,13 +63,15 @@ def test_rows_that_threads_have_in_registers_need_no_spare_memory(count: int, th
     assert (op.keys is op.spare_keys, op.indices is op.spare_indices) == (is_in_place, is_in_place)
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((8192, 4096), np.float32), ((35, 192148), ml_dtypes.bfloat16)])
-def test_a_pass_votes_on_every_bit_of_a_byte(shape: tuple[int, int], dtype: Any) -> None:
+@pytest.mark.parametrize(
+    ("shape", "dtype", "passes"), [((8192, 4096), np.float32, 4), ((35, 192148), ml_dtypes.bfloat16, 2)]
+)
+def test_a_pass_votes_on_every_bit_of_a_byte(shape: tuple[int, int], dtype: Any, passes: int) -> None:
     parts = parts_of(lowered(argsort, shape, dtype))
     (code,) = parts.codes
     ptx = compile_text(code.text, parts.backend.code_target)
-    # Four bytes of f32, eight elements to a thread, eight bits of each.
-    assert ptx.decode().count("vote.sync.ballot.b32 V") == 4 * 8 * 8
+    # Four bytes of f32 and two of bf16, eight elements to a thread, eight bits of each.
+    assert ptx.decode().count("vote.sync.ballot.b32 V") == passes * 8 * 8
     if assembler() is None:
         pytest.skip("there is no ptxas here; PTX was made all the same")
     words = assemble_with_words(ptx, "sm_90a")[1]

@@ -31,16 +31,6 @@ def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return ts.ops.attention(q, k, v, mask)
 
 
-def projected(x: Any, k: Any, v: Any) -> Any:
-    batch, length = x.shape[:2]
-    q = ts.ops.transpose(x.reshape((batch, length, 8, 64)), (0, 2, 1, 3))
-    return ts.ops.attention(q, k, v)
-
-
-def split(x: Any) -> Any:
-    return ts.ops.attention(*ts.ops.split_qkv(x, heads=8, kv_heads=2))
-
-
 def ptx_of(kernel: SpecOp) -> bytes:
     (found,) = compile_texts([BACKEND.code(kernel).text], BACKEND.code_target)
     return found
@@ -82,10 +72,20 @@ def test_few_keys_assemble_without_spilling(function: Any, keys: int, head: int)
     assert assemble(ptx, ARCHITECTURE).startswith(b"\x7fELF")
 
 
+@pytest.mark.parametrize("keys", [77, 400])
+def test_single_queries_of_a_group_of_heads_are_rows_of_one_program(keys: int) -> None:
+    """Keys are copied once for all of them; heads with queries of their own have programs of their own."""
+    for queries, heads in ((1, 43), (2, 172)):
+        made = matrix_of(full, [(59, 172, queries, 64), (59, 43, keys, 64), (59, 43, keys, 64)])
+        assert [dim.value for dim in made.value("grid")] == [59, heads, 1]
+        # No more queries are copied than eight, which is the fewest rows of a box.
+        assert "box = [1, 1, 8, 64]" in text_of(made)
+
+
 @pytest.mark.parametrize(
     ("function", "queries", "keys", "head"),
-    [(full, 3, 77, 64), (causal, 70, 40, 40), (causal, 5, 9, 24), (masked, 64, 82, 40), (full, 90, 200, 72),
-     (masked, 33, 30, 64)],
+    [(full, 3, 77, 64), (full, 1, 77, 64), (causal, 1, 300, 40), (masked, 1, 90, 64), (causal, 70, 40, 40),
+     (causal, 5, 9, 24), (masked, 64, 82, 40), (full, 90, 200, 72), (masked, 33, 30, 64)],
 )  # fmt: skip
 def test_matrix_kernels_of_few_keys_mean_attention(function: Any, queries: int, keys: int, head: int) -> None:
     """On NumPy, with copies and dots as late as waits let them be; rows that see no key give 0."""

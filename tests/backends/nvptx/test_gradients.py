@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tessera.api.jit import Jit
 from tessera.compiler.compile import compile_tape
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types import dtype as dt
+from tests.backends.nvptx.kernels import ptx_in_turns
 from tests.device.cases import OPTIONS
 from tests.device.gradients import GRADIENTS, SEEDS, random_gradient
 from tests.transforms.op_derivatives import OpDerivative, derivatives
@@ -21,6 +23,11 @@ def assemble_kernels(function: Any, *arguments: Any) -> None:
     """Compile a function for sm_90a, and let the assembler have its kernels where there is one."""
     jitted: Jit = function if isinstance(function, Jit) else Jit(function)
     _, *kernels, _ = compile_tape(jitted.trace(*arguments).tape, OPTIONS).objects
+    assemble_all(kernels)
+
+
+def assemble_all(kernels: Sequence[bytes]) -> None:
+    """Let the assembler have some kernels, where there is one."""
     assert kernels
     assert all(b".visible .entry" in ptx for ptx in kernels)
     if assembler() is None:
@@ -33,7 +40,8 @@ def assemble_kernels(function: Any, *arguments: Any) -> None:
 @pytest.mark.parametrize("one", OPS, ids=lambda one: one.spec.short_name)
 def test_derivatives_of_ops_assemble(one: OpDerivative) -> None:
     case, directions = one.case(one.numbers_of_sizes()[-1])
-    assemble_kernels(one.jitted(), *case.given, *directions)
+    # All variants of the kernels of ops themselves are in `test_compile.py`.
+    assemble_all(ptx_in_turns(one.jitted().trace(*case.given, *directions).tape, turn=0))
 
 
 @pytest.mark.slow

@@ -46,6 +46,16 @@ LONG = shared(8184, 64)
 BROAD = shared(8, 128)
 RINGS = ring(TILE, SMALL)
 MAP = descriptor(OUT, (64, 64))
+IMAGE = value_of(of(BufferAttr, 4, 9, 9, 64))
+WINDOWS: dict[str, Any] = {"box": (64, 64), "low": (-1, -1), "high": (-1, -1), "strides": (1, 2)}
+CORNERS = ((2, 16), (3, 8), (4, 5))
+"""Dims but channels of an image, and bits of its corners."""
+
+
+def corners(rank: int, bits: int, more: int = 0) -> dict[str, Any]:
+    """The outermost corners that windows of an image may have, or some beyond them."""
+    most, count = 1 << (bits - 1), rank - 1
+    return {"box": (64, 64), "low": (-most,) * count, "high": (most - 1 + more,) * count, "strides": (1,) * count}
 
 
 def acc(columns: int = 128, rows: int = 64, dtype: Any = f32) -> Any:
@@ -153,6 +163,8 @@ ALSO: list[tuple[str, dict[str | int, Any]]] = [
     ("tensor_map", {"cut": 0}),
     *(("tensor_map", {"box": (64, line // 2), "swizzle": line}) for line in (32, 64, 128)),
     ("tensor_map", {0: of(BufferAttr, 8, 512, dtype=f32), "box": (8, 32), "rounds": "tf32"}),
+    *(("tensor_map", {0: of(BufferAttr, *[9] * rank, 64), **corners(rank, bits)}) for rank, bits in CORNERS),
+    *(("tensor_map", {0: IMAGE, **WINDOWS, "strides": strides}) for strides in ((1, 1), (8, 8))),
     *(("shared_tile", {"stages": stages, "offset": 1024 * stages}) for stages in (1, 8)),
     ("shared_tile", {"result": of(SharedAttr, 8, 16), "swizzle": 32}),
     *(("ring", {"operands": (LONG,), "bytes": count, "offset": 8}) for count in (0, 8184 * 128)),
@@ -162,6 +174,7 @@ ALSO: list[tuple[str, dict[str | int, Any]]] = [
     ("copy", {"half": "rows", "pieces": 1}),
     ("copy", {"half": "pieces"}),
     ("copy", {"operands": (descriptor(OUT, (64, 64), cut=0), RINGS, CURSOR, TILE, INDEX, INDEX, INDEX)}),
+    ("copy", {"operands": (descriptor(IMAGE, **WINDOWS), RINGS, CURSOR, TILE, *[INDEX] * 12)}),
     ("store_tile", {0: fragment(64, 64), 1: descriptor(WIDE, (64, 32)), 2: shared(64, 32, dtype=f32), 3: WIDE}),
     ("lag", {"stages": 1}),
     ("pingpong", {"mode": "pass"}),
@@ -307,6 +320,29 @@ BAD: list[tuple[str, dict[str | int, Any], str]] = [
     ("ring", {"operands": (MAP,)}, "a ring is of shared tiles"),
     ("release", {"operands": (RINGS, CURSOR, INDEX)}, "takes two indices or none"),
     ("release", {"operands": (RINGS, CURSOR, INDEX, INDEX, INDEX)}, "takes two indices or none"),
+    *(
+        ("tensor_map", {0: of(BufferAttr, *[9] * rank, 64), **corners(rank, bits, 1)}, f"have {bits} bits")
+        for rank, bits in CORNERS
+    ),
+    ("tensor_map", {0: of(BufferAttr, 9, 64), **WINDOWS}, "windows of 3 to 5 dims have two corners and strides"),
+    ("tensor_map", {0: IMAGE, **WINDOWS, "low": (0,)}, "have two corners and strides for all but two of them"),
+    ("tensor_map", {"low": (0, 0)}, "have two corners and strides for all but two of them"),
+    ("tensor_map", {0: IMAGE, **WINDOWS, "box": (1, 1, 64, 64)}, "a box of 2 dims has 1 to 256 elements along each"),
+    *(
+        ("tensor_map", {0: IMAGE, **WINDOWS, "strides": strides}, "walked in strides of 1 to 8")
+        for strides in ((0, 1), (1, 9))
+    ),
+    ("tensor_map", {0: IMAGE, **WINDOWS, "cut": 0}, "copies through windows are TMA's, and end where the image does"),
+    ("tensor_map", {0: IMAGE, **WINDOWS, "by_threads": True}, "copies through windows are TMA's"),
+    *(
+        ("copy", {"operands": (descriptor(IMAGE, **WINDOWS), RINGS, CURSOR, TILE, *[INDEX] * count)}, text)
+        for count, text in ((4, "for each of its 2 pieces, and 2 offsets, got 4"), (11, "got 11"), (13, "got 13"))
+    ),
+    (
+        "copy",
+        {"operands": (descriptor(IMAGE, **WINDOWS), RINGS, CURSOR, TILE, *[INDEX] * 12), "half": "pieces"},
+        "a copy through windows is not shared by two CTAs",
+    ),
     ("copy", {0: RINGS}, "goes through a TMA descriptor"),
     ("copy", {0: TENSOR_MAP}, "goes through a TMA descriptor"),
     ("copy", {1: ring(SMALL)}, "fills a tile of its ring"),

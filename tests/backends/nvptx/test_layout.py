@@ -173,13 +173,20 @@ def test_rows_of_which_every_thread_has_a_group(shape: tuple[int, ...], threads:
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]))
-def test_padding_puts_lines_of_threads_in_banks_side_by_side(lines: int, length: int, vector: int, size: int) -> None:
-    """From the lines of one thread to those of the next it is as many banks as lanes along a line leave to each."""
+def test_padding_puts_lines_of_threads_in_other_banks(lines: int, length: int, vector: int, size: int) -> None:
+    """Each thread's lines begin in banks of their own, as many as lanes along a line leave to each."""
     banks = 128 // size
     skew = skew_of(lines, length, vector, size)
-    assert 0 <= skew < banks
     lanes = sum(vector * lane < lines + 1 - vector for lane in range(min(32, banks))) or 1
-    assert (vector * length + skew) % banks == banks // lanes % banks
+    share = banks // (1 << (lanes - 1).bit_length())
+    assert 0 <= skew < 2 * share
+    begins = {lane * (vector * length + skew) % banks for lane in range(lanes)}
+    assert len({begin // share for begin in begins}) == lanes
+
+
+def test_padding_of_short_lines_stays_below_what_they_hold() -> None:
+    """A tile of 2048 lines of 8 bytes had lines of 132 bytes, more than a block may have."""
+    assert skew_of(2048, 8, 1, 1) == 4
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.tile.interpret import run_kernel
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types import dtype as dt
 from tessera.types.shape import TensorType
@@ -226,3 +227,16 @@ def test_wide_heads_take_half_as_many_keys_at_a_time(head: int) -> None:
         text = text_of(matrix_of(function, [(2, 2, 512, head)] * 3))
         assert f"!ttarget.shared_tile<[64, {head}], bf16>" in text
         assert "consumers = 2" in text
+
+
+def test_a_block_of_keys_that_a_row_does_not_see_changes_no_bit_of_it() -> None:
+    """Of 192 queries the first 128 see none of the last block of keys; in programs of 64 they never meet it."""
+    found = set[bytes]()
+    for block in (64, 128, 192):
+        (kernel,) = kernels_of(with_lse, [(1, 2, 384, 64)] * 3, overrides={"attention.queries": block})
+        rng = np.random.default_rng(3)
+        arrays = [rng.standard_normal((1, 2, 384, 64)).astype(ml_dtypes.bfloat16) for _ in range(3)]
+        out, lse = np.full((1, 2, 384, 64), np.nan, ml_dtypes.bfloat16), np.full((1, 2, 384), np.nan, np.float32)
+        run_kernel(kernel, [*arrays, out, lse], {})
+        found.add(out.tobytes() + lse.tobytes())
+    assert len(found) == 1

@@ -234,3 +234,15 @@ def test_rows_of_parts_have_one_quotient_wherever_they_are_joined(dtype: Any) ->
     _, join = kernels_of(attend, DECODE)
     names = [op.fn for op in join.walk() if isinstance(op, ElementwiseOp)]
     assert names[-2:] == ["div", "mul"]
+
+
+@pytest.mark.parametrize("length", [1, 77, 300])
+def test_single_queries_to_a_cache_of_one_part_are_rows_of_their_group(length: int) -> None:
+    shapes = [(2, 8, 1, 64), (2, 2, 300, 64), (2, 2, 300, 64)]
+    given = fill_cache(shapes, length)
+    made = matrix_of(attend, shapes)
+    assert [dim.value for dim in made.value("grid")] == [2, 2, 1]
+    wanted: Any = reference("cached_attention", *given, causal=False)
+    (found,) = run(made, given, np.full(wanted.shape, np.nan, ml_dtypes.bfloat16))
+    found = found.reshape(wanted.shape).astype(np.float32)
+    np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=0.05, atol=0.02)

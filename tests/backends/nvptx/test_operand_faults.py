@@ -31,7 +31,7 @@ LIT = Path(__file__).parents[2] / "lit"
 BF, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 COPIED, INDEX_VECTOR = ", of a block that is only stored", ", an index vector"
 """Circumstances that make a fault another one."""
-_STORED = "loads and stores take blocks of any shape, and no type between the two of a copy says which"
+_STORED = "loads, coordinates and stores take blocks of any shape, and no type between the two of a copy says which"
 _LINE = "24 bytes of scratch have a line of 64 to themselves, and offsets there are those of elements"
 JUSTIFIED: dict[tuple[str, str, str], str] = {
     ("ttarget.fetch", "width", "operand 0 is of one dim more"): _LINE,
@@ -39,7 +39,7 @@ JUSTIFIED: dict[tuple[str, str, str], str] = {
     ("ttarget.store", "width", "operand 1 is of one dim more"): _LINE,
     ("ttarget.store", "width", "operand 1 is twice as long along 0"): _LINE,
     ("ttarget.load", "width", f"result 0 is twice as long along 0{COPIED}"): _STORED,
-    ("ttarget.load", "width", f"result 0 is twice as long along 1{COPIED}"): _STORED,
+    ("ttarget.coordinate", "width", f"result 0 is twice as long along 0{COPIED}"): _STORED,
     ("ttarget.store", "count", f"the last operand stands twice{INDEX_VECTOR}"): "no offset names the second",
 }
 """Changes that leave a right kernel, by instruction, kind and what is changed, each with the reason."""
@@ -110,13 +110,18 @@ def test_every_instruction_is_in_the_table() -> None:
     assert {spec.name for spec in DIALECT} - have == set(ELSEWHERE)
 
 
+def is_copied(op: SpecOp) -> bool:
+    """Whether what an op gives is only stored."""
+    return {use.operation.name for result in op.results for use in result.uses} == {"ttarget.store"}
+
+
 def instances() -> Iterator[tuple[SpecOp, SpecOp]]:
-    """One op of each name and signature, with its kernel."""
-    seen: set[tuple[str, ...]] = set()
+    """One op of each name, signature and use of what it gives, with its kernel."""
+    seen: set[tuple[Any, ...]] = set()
     for kernel in kernels().values():
         for op in kernel.walk():
             if isinstance(op, SpecOp) and op is not kernel:
-                signature = (op.name, *(value.type.name for value in (*op.operands, *op.results)))
+                signature = (op.name, is_copied(op), *(value.type.name for value in (*op.operands, *op.results)))
                 if signature not in seen:
                     seen.add(signature)
                     yield kernel, op
@@ -141,8 +146,7 @@ def is_refused(kernel: SpecOp, op: SpecOp, fault: Fault) -> bool:
 
 def circumstances(op: SpecOp, fault: Fault) -> str:
     """What of an op around a fault is part of what is changed."""
-    users = [use.operation.name for result in op.results for use in result.uses]
-    if fault.kind == "width" and fault.what.startswith("result") and set(users) == {"ttarget.store"}:
+    if fault.kind == "width" and fault.what.startswith("result") and is_copied(op):
         return COPIED
     return INDEX_VECTOR if fault.kind == "count" and isinstance(op.operands[-1].type, VectorAttr) else ""
 

@@ -88,6 +88,7 @@ def test_groups_of_any_sizes(small: SpecOp, name: str) -> None:
     assert not found[sum(SIZES[name]) :].astype(np.float32).any()
 
 
+@pytest.mark.slow
 def test_what_follows_the_dots_is_beside_those_of_the_next_program(large: SpecOp) -> None:
     (epilogue,) = [op for op in large.walk() if op.name == "ttarget.epilogue"]
     stores = [op for op in epilogue.walk() if op.name == "ttarget.store_tile"]

@@ -100,6 +100,7 @@ CASES = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(CASES, st.booleans())
 def test_meaning_is_kept_by_all_passes_together(case: Any, dynamic: bool) -> None:

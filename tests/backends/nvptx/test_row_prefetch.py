@@ -127,6 +127,7 @@ def test_programs_that_go_through_rows_spill_nothing(function: Callable[..., Any
     assert "0 bytes spill stores" in words
 
 
+@pytest.mark.slow
 def test_backward_passes_of_symbolic_width_spill_nothing() -> None:
     """A leaf of two tensors, in a block or in a cluster, of rows that begin anywhere or at multiples of 16 bytes."""
     found = ptx_of(lowered(free(pull_softmax), lazy(64, 4096), lazy(64, 4096)))

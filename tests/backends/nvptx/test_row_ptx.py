@@ -136,6 +136,7 @@ def test_both_rows_of_a_backward_pass(columns: int, dtype: Any) -> None:
 WIDTHS = [1, 7, 263, 1024, 1101, 1104, 2303]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "dtype"), [(softmax, BF16), (layernorm, BF16), (rmsnorm, np.float32),
     (sums, BF16), (pull_softmax, BF16)])  # fmt: skip
 def test_rows_of_symbolic_width(function: Any, dtype: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,22 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
+from tessera.backends.nvptx.bank_lint import conflicts
+from tessera.backends.nvptx.matmul_plan import grids_of
 from tessera.backends.nvptx.streamed_dots import find_streamed
+from tessera.backends.nvptx.tensor_cores import GPUS
+from tessera.backends.nvptx.types import sizes_of
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
-from tessera.ir.target.typed_ops import KernelOp
+from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.typed_ops import DotOp, KernelOp
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tests.backends.nvptx.kernels import parts_of
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_threads import run_kernel
+
+SPILLED = 16
+"""Bytes of indices that threads may keep elsewhere: with all tiles in registers it was 228."""
 
 
 @kernel(Schedule(block=(32, 64)))
@@ -66,3 +77,31 @@ def test_two_programs_of_attention_fit_a_multiprocessor(head: int) -> None:
 def test_few_rows_copy_all_at_once() -> None:
     parts = lowered(attend, [np.zeros((1, 2, 8, 128), np.float32) for _ in range(3)])
     assert all("cp.async" not in code.text for code in parts.codes)
+
+
+@pytest.mark.parametrize("head", [96, 160, 192])
+def test_columns_that_are_no_power_of_two_are_shared_by_rows_of_threads(head: int) -> None:
+    """What a thread reads of a row is multiplied with all it reads of a column, and no two lanes want one bank."""
+    parts = lowered(attend, [np.zeros((90, 2, 512, head), np.float32) for _ in range(3)])
+    (target,) = parts.targets
+    assert isinstance(target, KernelOp)
+    ((shape, grid),) = grids_of(target).items()
+    assert shape[1] == head
+    assert (grid.across, grid.columns) == (32, 2 if head == 192 else 1)
+    assert not [one for one in conflicts(target) if isinstance(one.op, DotOp) and sizes_of(one.op.result) == shape]
+    others = lowered(attend, [np.zeros((90, 2, 512, 128), np.float32) for _ in range(3)]).targets[0]
+    assert isinstance(others, KernelOp)
+    assert not grids_of(others)
+
+
+@pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
+@pytest.mark.parametrize("head", [64, 128])
+def test_what_a_dot_does_not_read_lies_aside(head: int) -> None:
+    """Queries, and sums of values while scores are multiplied: registers are left to read ahead, and nothing spills."""
+    (code,) = lowered(attend, [np.zeros((90, 2, 512, head), np.float32) for _ in range(3)]).codes
+    rows, threads = 64, 256
+    assert code.text.count("store volatile") == 2 * rows * head // threads // 4
+    (ptx,) = compile_texts([code.text], NvptxBackend(GPUS["sm_90a"]).code_target)
+    _, words = assemble_with_words(ptx, "sm_90a")
+    (spilled,) = re.findall(r"(\d+) bytes spill stores", words)
+    assert int(spilled) <= SPILLED

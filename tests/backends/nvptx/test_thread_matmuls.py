@@ -125,11 +125,25 @@ def test_epilogues_have_the_accumulator_as_threads_hold_it() -> None:
 
 def test_windows_read_zeros_outside() -> None:
     rng = np.random.default_rng(0)
-    x, w = (rng.integers(-4, 4, shape).astype(np.float32) for shape in ((2, 4, 8, 8), (8, 4, 3, 3)))
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 1, 8, 8), (8, 1, 3, 3)))
     parts = kernels(convolve, [x, w])
     expected = np.asarray(ts.jit(convolve)(x, w))
+    rows, found = (np.full(shape, np.nan, np.float32) for shape in ((2, 9, 64), expected.shape))
+    run_kernel(parts.codes[0], [x, rows])
+    run_kernel(parts.codes[1], [w, rows, found])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_depthwise_convolution_is_one_kernel_with_the_bits_of_a_cpu() -> None:
+    def depthwise(x: Any, w: Any) -> Any:
+        return ts.ops.conv2d(x, w, padding=1, stride=(1, 2), groups=3)
+
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 5, 9), (6, 1, 3, 3)))
+    (code,) = kernels(depthwise, [x, w]).codes
+    expected = np.asarray(ts.jit(depthwise)(x, w))
     found = np.full(expected.shape, np.nan, np.float32)
-    run_kernel(parts.codes[0], [w, x, found])
+    run_kernel(code, [w, x, found])
     np.testing.assert_array_equal(found, expected)
 
 

@@ -161,7 +161,7 @@ SORTS: list[Case] = [
     ("sort", f"{LINES} i64{{N}} ->", {}, "takes four buffers of rank 1 and a count"),
     ("sort", "bool{N} i64{N} bool{N} i64{N} index ->", {}, "does not compare bool"),
     ("sort", "bf16{N} i64{N} bf16{N} i64{N} index ->", {}, "does not compare bf16"),
-    ("sort", "f32{N} i16{N} f32{N} i16{N} index ->", {}, "indices are i32 or i64, got i16"),
+    ("sort", "f32{N} i16{N} f32{N} i16{N} index ->", {}, "indices are u16, i32 or i64, got i16"),
     ("sort", "f32{N} i64{N} f64{N} i64{N} index ->", {}, "spare memory is of f32 and i64, got f64 and i64"),
     ("sort", "f32{N} i64{N} f32{N} i32{N} index ->", {}, "spare memory is of f32 and i64, got f32 and i32"),
 ]

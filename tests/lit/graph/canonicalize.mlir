@@ -69,3 +69,33 @@ tgraph.func @named(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> {
   %1 = tgraph.exp %0 : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
   tgraph.return %1 : (!tgraph.tensor<[B], f32>) -> ()
 }
+
+// A mask becomes where the keys of each 32 queries begin and end, which kernels loop between.
+// CHECK-LABEL: tgraph.func @skip_hidden_blocks(
+// CHECK:         %[[END:[a-z0-9]+]] = tgraph.clamp
+// CHECK-NEXT:    tgraph.scored_attention %q, %q, %q, %{{[0-9]+}}, %[[END]] {mask = {{.*}}, ranges = true}
+tgraph.func @skip_hidden_blocks(%q: !tgraph.tensor<[1, 2, S, 8], f32>) -> !tgraph.tensor<[1, 2, S, 8], f32> {
+  %0 = tgraph.scored_attention %q, %q, %q {mask = [["ge", [3, 4], none]]} : (!tgraph.tensor<[1, 2, S, 8], f32>, !tgraph.tensor<[1, 2, S, 8], f32>, !tgraph.tensor<[1, 2, S, 8], f32>) -> !tgraph.tensor<[1, 2, S, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, S, 8], f32>) -> ()
+}
+
+// Of a mask that interval analysis says nothing of, nothing is skipped.
+// CHECK-LABEL: tgraph.func @skip_nothing(
+// CHECK-NEXT:    tgraph.scored_attention
+// CHECK-NOT:     ranges
+// CHECK:         tgraph.return
+tgraph.func @skip_nothing(%q: !tgraph.tensor<[1, 2, S, 8], f32>) -> !tgraph.tensor<[1, 2, S, 8], f32> {
+  %0 = tgraph.scored_attention %q, %q, %q {mask = [["ge", [3, 4], none], ["lt", [3, 4], none], ["xor", [5, 6], none]]} : (!tgraph.tensor<[1, 2, S, 8], f32>, !tgraph.tensor<[1, 2, S, 8], f32>, !tgraph.tensor<[1, 2, S, 8], f32>) -> !tgraph.tensor<[1, 2, S, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, S, 8], f32>) -> ()
+}
+
+// All of an axis is its size, also where nothing but a guard of the program says that it is not negative.
+// CHECK-LABEL: tgraph.func @slice_of_all(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]
+// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.exp %[[X]]
+// CHECK-NEXT:    tgraph.return %[[E]]
+tgraph.func @slice_of_all(%x: !tgraph.tensor<[N - 2, 4], f32>) -> !tgraph.tensor<[N - 2, 4], f32> {
+  %0 = tgraph.slice %x {start = [0, 0], stop = [N - 2, 4], step = [1, 1]} : (!tgraph.tensor<[N - 2, 4], f32>) -> !tgraph.tensor<[N - 2, 4], f32>
+  %1 = tgraph.exp %0 : (!tgraph.tensor<[N - 2, 4], f32>) -> !tgraph.tensor<[N - 2, 4], f32>
+  tgraph.return %1 : (!tgraph.tensor<[N - 2, 4], f32>) -> ()
+}

@@ -39,8 +39,9 @@ tgraph.func @rotary(%x0: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x1: !tgraph.ten
 // -----
 // Convolution (no flip) of x[N, C, L] with w[O, C // groups, K]; gives [N, O, L'].
 // CHECK-LABEL: tgraph.func @conv1d(
-// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.conv_windows %x1, %x0 {stride = [1], dilation = [1], low = [0], high = [0]}
-// CHECK-NEXT:  tgraph.return %[[V0]]
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.transpose %x1 {axes = [0, 2, 1]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = tgraph.conv_windows %[[V0]], %x0 {stride = [1], dilation = [1], low = [0], high = [0], taps_first = true}
+// CHECK-NEXT:  tgraph.return %[[V1]]
 tgraph.func @conv1d(%x0: !tgraph.tensor<[N2, N3, N11], f32>, %x1: !tgraph.tensor<[N4, N3, N3], f32>) -> !tgraph.tensor<[N2, N4, N11 - N3 + 1], f32> attributes {names = ["x0", "x1"], guards = [[dim<min(0, N11 - N3)>, dim<0>, "the op's rule"]]} {
   %0 = tgraph.conv1d %x0, %x1 : (!tgraph.tensor<[N2, N3, N11], f32>, !tgraph.tensor<[N4, N3, N3], f32>) -> !tgraph.tensor<[N2, N4, N11 - N3 + 1], f32>
   tgraph.return %0 : (!tgraph.tensor<[N2, N4, N11 - N3 + 1], f32>) -> ()
@@ -48,8 +49,9 @@ tgraph.func @conv1d(%x0: !tgraph.tensor<[N2, N3, N11], f32>, %x1: !tgraph.tensor
 // -----
 // Convolution (no flip) of x[N, C, H, W] with w[O, C // groups, KH, KW]; gives [N, O, H', W'].
 // CHECK-LABEL: tgraph.func @conv2d(
-// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.conv_windows %x1, %x0 {stride = [1, 1], dilation = [1, 1], low = [0, 0], high = [0, 0]}
-// CHECK-NEXT:  tgraph.return %[[V0]]
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tgraph.transpose %x1 {axes = [0, 2, 3, 1]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = tgraph.conv_windows %[[V0]], %x0 {stride = [1, 1], dilation = [1, 1], low = [0, 0], high = [0, 0], taps_first = true}
+// CHECK-NEXT:  tgraph.return %[[V1]]
 tgraph.func @conv2d(%x0: !tgraph.tensor<[N2, N3, N7, N8], f32>, %x1: !tgraph.tensor<[N4, N3, N3, N3], f32>) -> !tgraph.tensor<[N2, N4, -N3 + N7 + 1, -N3 + N8 + 1], f32> attributes {names = ["x0", "x1"], guards = [[dim<min(-N3 + N7, 0)>, dim<0>, "the op's rule"], [dim<min(-N3 + N8, 0)>, dim<0>, "the op's rule"]]} {
   %0 = tgraph.conv2d %x0, %x1 : (!tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N4, N3, N3, N3], f32>) -> !tgraph.tensor<[N2, N4, -N3 + N7 + 1, -N3 + N8 + 1], f32>
   tgraph.return %0 : (!tgraph.tensor<[N2, N4, -N3 + N7 + 1, -N3 + N8 + 1], f32>) -> ()

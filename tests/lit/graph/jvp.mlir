@@ -51,3 +51,21 @@ tgraph.func @attention(%q: !tgraph.tensor<[B, H, S, D], f32>, %k: !tgraph.tensor
   %0 = tgraph.attention %q, %k, %v : (!tgraph.tensor<[B, H, S, D], f32>, !tgraph.tensor<[B, H, T, D], f32>, !tgraph.tensor<[B, H, T, D], f32>) -> !tgraph.tensor<[B, H, S, D], f32>
   tgraph.return %0 : (!tgraph.tensor<[B, H, S, D], f32>) -> ()
 }
+
+// Of scores that programs change, each line has a derivative; those that a mask hides do not change.
+// CHECK-LABEL: tgraph.func @scored(
+// CHECK-SAME:    %q: {{[^:]*}}: !tgraph.tensor<[1, 2, S, 8], f32>) ->
+// CHECK-NEXT:    %[[OUT:[0-9]+]], %{{[0-9]+}} = tgraph.scored_attention_with_lse %q, %q, %q {mask =
+// CHECK-NOT:     tgraph.scored_attention_tangent
+// CHECK:         %[[SEEN:[0-9]+]] = tgraph.ge
+// CHECK:         %[[ONES:[0-9]+]] = tgraph.where %[[SEEN]]
+// CHECK-NEXT:    %[[CHANGE:[0-9]+]] = tgraph.mul %{{[0-9]+}}, %[[ONES]]
+// CHECK-NEXT:    %[[WHOLE:[0-9]+]] = tgraph.broadcast_to %[[CHANGE]]
+// CHECK:         %[[WEIGHTS:[0-9]+]] = tgraph.softmax
+// CHECK-NEXT:    tgraph.mul %[[WHOLE]], %[[WEIGHTS]]
+// CHECK:         %[[TANGENT:[0-9]+]] = tgraph.add
+// CHECK:         tgraph.return %[[OUT]], %[[TANGENT]]
+tgraph.func @scored(%q: !tgraph.tensor<[1, 2, S, 8], f32>) -> !tgraph.tensor<[1, 2, S, 8], f32> {
+  %0 = tgraph.scored_attention %q, %q, %q {mask = [["ge", [3, 4], none]]} : (!tgraph.tensor<[1, 2, S, 8], f32>, !tgraph.tensor<[1, 2, S, 8], f32>, !tgraph.tensor<[1, 2, S, 8], f32>) -> !tgraph.tensor<[1, 2, S, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, S, 8], f32>) -> ()
+}

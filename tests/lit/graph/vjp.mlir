@@ -105,3 +105,34 @@ tgraph.func @attention(%q: !tgraph.tensor<[B, H, S, D], f32>, %k: !tgraph.tensor
   %0 = tgraph.attention %q, %k, %v {causal = true} : (!tgraph.tensor<[B, H, S, D], f32>, !tgraph.tensor<[B, H, T, D], f32>, !tgraph.tensor<[B, H, T, D], f32>) -> !tgraph.tensor<[B, H, S, D], f32>
   tgraph.return %0 : (!tgraph.tensor<[B, H, S, D], f32>) -> ()
 }
+
+// Scores that programs change are computed twice as well; a row that sees no key has a log-sum-exp of 0 there.
+// CHECK-LABEL: tgraph.func @scored(
+// CHECK-SAME:    %[[CT:[a-z0-9]+]]: !tgraph.tensor<[1, 2, S, 8], f32>) ->
+// CHECK-NEXT:    %[[OUT:[0-9]+]], %[[LSE:[0-9]+]] = tgraph.scored_attention_with_lse %q, %q, %q {mask =
+// CHECK:         %[[ROWS:[0-9]+]] = tgraph.saved_value %[[LSE]], %[[CT]]
+// CHECK:         %[[DELTA:[0-9]+]] = tgraph.sum
+// CHECK:         tgraph.full {value = -inf
+// CHECK-NEXT:    %[[NONE:[0-9]+]] = tgraph.eq %[[ROWS]]
+// CHECK:         %[[FINITE:[0-9]+]] = tgraph.where %[[NONE]], %{{[0-9]+}}, %[[ROWS]]
+// CHECK-NEXT:    tgraph.scored_attention_backward %{{[0-9]+}}, %{{[0-9]+}}, %{{[0-9]+}}, %[[CT]], %[[FINITE]], %[[DELTA]] {mask =
+tgraph.func @scored(%q: !tgraph.tensor<[1, 2, S, 8], f32>) -> !tgraph.tensor<[1, 2, S, 8], f32> {
+  %0 = tgraph.scored_attention %q, %q, %q {mask = [["ge", [3, 4], none]]} : (!tgraph.tensor<[1, 2, S, 8], f32>, !tgraph.tensor<[1, 2, S, 8], f32>, !tgraph.tensor<[1, 2, S, 8], f32>) -> !tgraph.tensor<[1, 2, S, 8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, S, 8], f32>) -> ()
+}
+
+// The cotangent of an image is a convolution for each phase, that of weights one sum over images and positions.
+// CHECK-LABEL: tgraph.func @windows(
+// CHECK-SAME:    %[[CT:[a-z0-9]+]]: !tgraph.tensor<[N, 6, 5], f32>) ->
+// CHECK-NEXT:    %[[OUT:[0-9]+]] = tgraph.conv_windows %w, %x
+// CHECK:         %[[EVEN:[0-9]+]] = tgraph.conv_windows %{{[0-9]+}}, %[[CT]] {stride = [1],
+// CHECK:         %[[ODD:[0-9]+]] = tgraph.conv_windows %{{[0-9]+}}, %[[CT]] {stride = [1],
+// CHECK:         tgraph.concat
+// CHECK:         %[[DX:[0-9]+]] = tgraph.slice
+// CHECK-NEXT:    %[[XS:[0-9]+]] = tgraph.saved_value %x, %[[CT]]
+// CHECK-NEXT:    %[[DW:[0-9]+]] = tgraph.conv_weights %[[CT]], %[[XS]] {taps = [3], stride = [2], dilation = [1], low = [1], high = [1], dtype = f32
+// CHECK-NEXT:    tgraph.return %[[OUT]], %[[DX]], %[[DW]]
+tgraph.func @windows(%x: !tgraph.tensor<[N, 4, 9], f32>, %w: !tgraph.tensor<[6, 4, 3], f32>) -> !tgraph.tensor<[N, 6, 5], f32> {
+  %0 = tgraph.conv_windows %w, %x {stride = [2], dilation = [1], low = [1], high = [1]} : (!tgraph.tensor<[6, 4, 3], f32>, !tgraph.tensor<[N, 4, 9], f32>) -> !tgraph.tensor<[N, 6, 5], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N, 6, 5], f32>) -> ()
+}

@@ -57,3 +57,17 @@ ttile.kernel @one(%x: !ttile.buffer<[1], f32>, %y: !ttile.buffer<[1], f32>) attr
   ttile.store %v, %y, %z {coords = ["i"], axes = [], map = [i], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[1], f32>, !ttile.index) -> ()
   ttile.return
 }
+// -----
+// Windows of two rows share what threads load of rows below each other, and have four of them; so there are fewer threads.
+// CHECK-LABEL: ttile.kernel @windows(
+// CHECK-SAME:    nvptx.near_rows = 4, nvptx.threads = 128
+ttile.kernel @windows(%x: !ttile.buffer<[16777216], f32>, %y: !ttile.buffer<[16777216], f32>) attributes {symbols = [], grid = [8192], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %i = ttile.index %p {names = ["p"], expr = 32*p} : (!ttile.index) -> !ttile.index
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %a = ttile.load %x, %i, %z {coords = ["i", "j"], axes = ["i", "j"], map = [64*i + j], bounds = [-1, -1]} : (!ttile.buffer<[16777216], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32, 64], f32>
+  %b = ttile.load %x, %i, %z {coords = ["i", "j"], axes = ["i", "j"], map = [64*i + j + 64], bounds = [-1, -1], windows = [i + 1, 262144]} : (!ttile.buffer<[16777216], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32, 64], f32>
+  %c = ttile.elementwise %a, %b {fn = "add"} : (!ttile.tile<[32, 64], f32>, !ttile.tile<[32, 64], f32>) -> !ttile.tile<[32, 64], f32>
+  ttile.store %c, %y, %i, %z {coords = ["i", "j"], axes = ["i", "j"], map = [64*i + j], bounds = [-1, -1]} : (!ttile.tile<[32, 64], f32>, !ttile.buffer<[16777216], f32>, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}

@@ -479,3 +479,24 @@ tgraph.func @bitcast(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], i32> 
   %0 = tgraph.bitcast %x0 {dtype = i32, source = f32} : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], i32>
   tgraph.return %0 : (!tgraph.tensor<[N], i32>) -> ()
 }
+// -----
+// Products of pairs added one after the other from 0, each sum in the accumulator, rounded once at the end.
+// CHECK-LABEL: tsched.module @fma_chain(
+// CHECK:       ttile.kernel @{{.*}}writes = [4]
+// CHECK:       %[[L0:[a-z0-9]+]] = ttile.load %0,
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = ttile.cast %[[L0]] : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[L1:[a-z0-9]+]] = ttile.load %1,
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.cast %[[L1]] : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[L2:[a-z0-9]+]] = ttile.load %2,
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.cast %[[L2]] : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[L3:[a-z0-9]+]] = ttile.load %3,
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.cast %[[L3]] : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[ZERO:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[S0:[a-z0-9]+]] = ttile.elementwise %[[V0]], %[[V1]], %[[ZERO]] {fn = "fma"}
+// CHECK-NEXT:  %[[S1:[a-z0-9]+]] = ttile.elementwise %[[V2]], %[[V3]], %[[S0]] {fn = "fma"}
+// CHECK-NEXT:  %[[OUT:[a-z0-9]+]] = ttile.cast %[[S1]] {rounding = "nearest_even"} : {{.*}} -> !ttile.tile<{{.*}}, bf16>
+// CHECK-NEXT:  ttile.store %[[OUT]], %4,
+tgraph.func @fma_chain(%x0: !tgraph.tensor<[N7, N33], bf16>, %x1: !tgraph.tensor<[N33], bf16>, %x2: !tgraph.tensor<[N7, N33], bf16>, %x3: !tgraph.tensor<[N33], bf16>) -> !tgraph.tensor<[N7, N33], bf16> attributes {names = ["x0", "x1", "x2", "x3"]} {
+  %0 = tgraph.fma_chain %x0, %x1, %x2, %x3 {accumulate = f32, dtype = bf16} : (!tgraph.tensor<[N7, N33], bf16>, !tgraph.tensor<[N33], bf16>, !tgraph.tensor<[N7, N33], bf16>, !tgraph.tensor<[N33], bf16>) -> !tgraph.tensor<[N7, N33], bf16>
+  tgraph.return %0 : (!tgraph.tensor<[N7, N33], bf16>) -> ()
+}

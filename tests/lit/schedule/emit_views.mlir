@@ -192,13 +192,35 @@ tgraph.func @pad_gather(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 
 // CHECK-LABEL: tsched.module @conv_windows(
 // CHECK:       ttile.kernel @{{.*}}writes = [2]
 // CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<[64, 128], f32>
-// CHECK:       %[[V1:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_m", "_k"], axes = ["_m", "_k"], map = [_m, (_k floordiv N3), (_k mod N3)], bounds = [N3, N2*N3]}
-// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_b0", "_n", "_k"], axes = ["_k", "_n"], map = [_b0, (_k floordiv N3), (_k mod N3) + 2*_n - 1], bounds = [N2*N3, ((-N3 + N8 + 1) floordiv 2) + 1], windows = [(_k mod N3) + 2*_n - 1, N8]}
+// CHECK:       %[[V1:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_m", "_k"], axes = ["_m", "_k"], map = [_m, (_k mod N2), (_k floordiv N2)], bounds = [N3, N2*N3]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_b0", "_n", "_k"], axes = ["_k", "_n"], map = [_b0, (_k mod N2), (_k floordiv N2) + 2*_n - 1], bounds = [N2*N3, ((-N3 + N8 + 1) floordiv 2) + 1], windows = [(_k floordiv N2) + 2*_n - 1, N8]}
 // CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.dot %[[V1]], %[[V2]], %{{[a-z0-9]+}}
 // CHECK:       ttile.store %{{[a-z0-9]+}}, %2, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_b0", "_m", "_n"], axes = ["_m", "_n"], map = [_b0, _m, _n], bounds = [N3, ((-N3 + N8 + 1) floordiv 2) + 1]}
 tgraph.func @conv_windows(%x0: !tgraph.tensor<[N3, N2, N3], f32>, %x1: !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32> attributes {names = ["x0", "x1"]} {
   %0 = tgraph.conv_windows %x0, %x1 {stride = [2], dilation = [1], low = [1], high = [0]} : (!tgraph.tensor<[N3, N2, N3], f32>, !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32>
   tgraph.return %0 : (!tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32>) -> ()
+}
+// -----
+// The sums for weights: K is images and then positions, columns are channels in and taps, zeros outside of the image.
+// CHECK-LABEL: tsched.module @conv_weights(
+// CHECK:       ttile.kernel @{{.*}}grid = [((N3 + 63) floordiv 64), ((3*N2 + 127) floordiv 128)], writes = [2]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_m", "_k"], axes = ["_m", "_k"], map = [(_k floordiv N4), _m, (_k mod N4)], bounds = [N3, N2*N4]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_n", "_k"], axes = ["_k", "_n"], map = [(_k floordiv N4), (_n floordiv 3), 2*(_k mod N4) + (_n mod 3) - 1], bounds = [N2*N4, 3*N2], windows = [2*(_k mod N4) + (_n mod 3) - 1, N8]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.dot %[[V0]], %[[V1]], %{{[a-z0-9]+}}
+// CHECK:       ttile.store %{{[a-z0-9]+}}, %2, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, (_n floordiv 3), (_n mod 3)], bounds = [N3, 3*N2]}
+tgraph.func @conv_weights(%x0: !tgraph.tensor<[N2, N3, N4], f32>, %x1: !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N3, N2, 3], f32> attributes {names = ["x0", "x1"], guards = [[dim<N4>, dim<(N8 floordiv 2)>, "the op's rule"]]} {
+  %0 = tgraph.conv_weights %x0, %x1 {taps = [3], stride = [2], dilation = [1], low = [1], high = [0]} : (!tgraph.tensor<[N2, N3, N4], f32>, !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N3, N2, 3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N3, N2, 3], f32>) -> ()
+}
+// -----
+// What windows read, side by side: an element at a sum of steps, zero outside of the operand.
+// CHECK-LABEL: tsched.module @unfold(
+// CHECK:       ttile.kernel @{{.*}}grid = [5, 3, ((N2 + 4095) floordiv 4096)], writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1", "_p2"], axes = ["_p2"], map = [2*_p0 + _p1 - 1, _p2], bounds = [N2], windows = [2*_p0 + _p1 - 1, 9]}
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1", "_p2"], axes = ["_p2"], map = [_p0, _p1, _p2], bounds = [N2]}
+tgraph.func @unfold(%x0: !tgraph.tensor<[9, N2], f32>) -> !tgraph.tensor<[5, 3, N2], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.unfold %x0 {shape = [5, 3, N2], steps = [2, 1, 0, 0, 0, 1], low = [1, 0]} : (!tgraph.tensor<[9, N2], f32>) -> !tgraph.tensor<[5, 3, N2], f32>
+  tgraph.return %0 : (!tgraph.tensor<[5, 3, N2], f32>) -> ()
 }
 // -----
 // Parts of a split are views, each shifted by those before it; a part is a kernel of its own.

@@ -67,3 +67,36 @@ tgraph.func @sort_rows(%x0: !tgraph.tensor<[N5, N33], f32>) -> (!tgraph.tensor<[
   %0, %1 = tgraph.sort_rows %x0 : (!tgraph.tensor<[N5, N33], f32>) -> (!tgraph.tensor<[N5, N33], f32>, !tgraph.tensor<[N5, N33], i64>)
   tgraph.return %0, %1 : (!tgraph.tensor<[N5, N33], f32>, !tgraph.tensor<[N5, N33], i64>) -> ()
 }
+// -----
+// `attention` with a program on each score, which reads what is captured, and one that hides scores.
+// CHECK-LABEL: tsched.module @scored_attention(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2, %x3) {kind = "library", flops = 4*N2*N3*N5*N7*N8 + 9*N2*N3*N5*N7, bytes = 8*N2*N3*N5*N8 + 8*N2*N3*N7*N8 + 4*N3*N5}
+// CHECK-NEXT:  tsched.return %[[V0]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.scored_attention %x0, %x1, %x2, %x3 {score = {{.*}}"load", [2, 5], 0{{.*}}, mask = {{.*}}"ge"{{.*}}}
+tgraph.func @scored_attention(%x0: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N7, N8], f32>, %x2: !tgraph.tensor<[N2, N3, N7, N8], f32>, %x3: !tgraph.tensor<[N3, N5], f32>) -> !tgraph.tensor<[N2, N3, N5, N8], f32> attributes {names = ["x0", "x1", "x2", "x3"]} {
+  %0 = tgraph.scored_attention %x0, %x1, %x2, %x3 {score = [["sub", [3, 4], none], ["load", [2, 5], 0], ["add", [0, 6], none]], mask = [["ge", [3, 4], none]]} : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N3, N5], f32>) -> !tgraph.tensor<[N2, N3, N5, N8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N2, N3, N5, N8], f32>) -> ()
+}
+// -----
+// The same, and the log-sum-exp of each row of its scores.
+// CHECK-LABEL: tsched.module @scored_attention_with_lse(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]], %[[V1:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2) {kind = "library", flops = 4*N2*N3*N5*N7*N8 + 6*N2*N3*N5*N7, bytes = 8*N2*N3*N5*N8 + 8*N2*N3*N7*N8 + 4*N2*N3*N5}
+// CHECK-NEXT:  tsched.return %[[V0]], %[[V1]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.scored_attention_with_lse
+tgraph.func @scored_attention_with_lse(%x0: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N7, N8], f32>, %x2: !tgraph.tensor<[N2, N3, N7, N8], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>) attributes {names = ["x0", "x1", "x2"]} {
+  %0, %1 = tgraph.scored_attention_with_lse %x0, %x1, %x2 {mask = [["ge", [3, 4], none]]} : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>)
+  tgraph.return %0, %1 : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>) -> ()
+}
+// -----
+// Its gradients by queries, keys and values, which compute the scores once more.
+// CHECK-LABEL: tsched.module @scored_attention_backward(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]], %[[V1:[a-z0-9]+]], %[[V2:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2, %x3, %x4, %x5) {kind = "library", flops = 14*N2*N3*N5*N7*N8 + 21*N2*N3*N5*N7, bytes = 12*N2*N3*N5*N8 + 16*N2*N3*N7*N8 + 8*N2*N3*N5}
+// CHECK-NEXT:  tsched.return %[[V0]], %[[V1]], %[[V2]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.scored_attention_backward
+tgraph.func @scored_attention_backward(%x0: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N7, N8], f32>, %x2: !tgraph.tensor<[N2, N3, N7, N8], f32>, %x3: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x4: !tgraph.tensor<[N2, N3, N5], f32>, %x5: !tgraph.tensor<[N2, N3, N5], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>) attributes {names = ["x0", "x1", "x2", "x3", "x4", "x5"]} {
+  %0, %1, %2 = tgraph.scored_attention_backward %x0, %x1, %x2, %x3, %x4, %x5 {mask = [["ge", [3, 4], none]]} : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>, !tgraph.tensor<[N2, N3, N5], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>)
+  tgraph.return %0, %1, %2 : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>, !tgraph.tensor<[N2, N3, N7, N8], f32>) -> ()
+}

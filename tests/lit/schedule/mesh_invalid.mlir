@@ -473,3 +473,13 @@ tsched.module {
 // And so is a plan that is too long.
 // CHECK: error[T0401]: 1 stages of 1 chunks and 1000000000 microbatches are too many to list
 tsched.pipeline @train {axis = "pp", stages = 1, microbatch = 1000000000, orders = [["F0"]]}
+
+// -----
+
+// An order in memory has each dim once.
+// CHECK: error[T0401]: `order` names each dim of the tensor once, the innermost last: it has 2, got [1, 1]
+// CHECK: help: write an order of 0, 1
+tsched.module @f(%x: !tgraph.tensor<[6, 8], f32>) {
+  tsched.layout %x {order = [1, 1]}
+  tsched.return
+}

@@ -10,6 +10,16 @@ tsched.module {
 
 // -----
 
+// Candidates are a list.
+// CHECK: error[T0401]: `candidates` are a list, as in [32, 64], got 64
+tsched.module {
+  %a = tsched.fuse @f(%x)
+  tsched.tile %a candidates = 64 chosen = 64
+  tsched.return %a
+}
+
+// -----
+
 // A layout names a mesh axis for each dim that it cuts.
 // CHECK: error[T0401]: `partition` names 2 dims and `mesh_axes` 1 axes of the mesh
 tsched.module {

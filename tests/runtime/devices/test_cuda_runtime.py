@@ -39,6 +39,7 @@ def test_a_machine_without_a_gpu_says_so_before_anything_is_compiled() -> None:
 def test_errors_of_the_driver_say_what_helps() -> None:
     assert isinstance(error_of(2, "cuMemAlloc"), OutOfMemoryError)
     assert "debug=True" in str(error_of(700, "kernel"))
+    assert "ts.cuda.array" in str(error_of(900, "cuStreamSynchronize"))
 
 
 def test_blocks_come_in_few_sizes() -> None:

@@ -80,6 +80,7 @@ def check(function: Callable[..., Any], arrays: Sequence[Any], **overrides: Any)
     assert [one.tobytes() for one in found] == [one.tobytes() for one in expected]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("anything")
 @pytest.mark.parametrize(("rows", "levels"), [(1, 3), (300, 5), (1100, 4)])
 def test_sums_beside_rows_have_the_bits_of_the_recipe(rows: int, levels: int) -> None:

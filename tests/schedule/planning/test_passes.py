@@ -9,11 +9,13 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
+from tessera.ir.schedule.passes.attach_choices import AttachChoices
 from tessera.ir.schedule.passes.expand_pipelines import ExpandPipelines
 from tessera.ir.schedule.passes.materialize_groups import MaterializeGroups
 from tessera.ir.schedule.passes.plan_collectives import PlanCollectives
 from tessera.ir.schedule.planning.collectives import candidate_plans
 from tessera.ir.schedule.planning.pipelines import Pipeline, parse_action, pipeline_of, run_orders
+from tessera.ir.schedule.typed_ops import CollectiveOp, FuseOp, TileOp
 from tessera.types.topology import topology_of
 from tests.schedule.planning.test_pipelines import pipelines
 
@@ -36,6 +38,40 @@ def test_expanded_pipelines_run_as_their_schedule_says(pipe: Pipeline) -> None:
     before = print_module(module)
     ExpandPipelines().run(module)
     assert print_module(module) == before
+
+
+@given(st.lists(st.tuples(st.sampled_from(("a", "b")), st.booleans(), st.booleans()), min_size=1, max_size=6))
+def test_choices_are_written_on_the_groups_that_are_meant_and_nowhere_else(
+    groups: list[tuple[str, bool, bool]],
+) -> None:
+    lines: list[str] = []
+    for at, (body, has_tile, has_collective) in enumerate(groups):
+        lines.append(f"%g{at} = tsched.fuse @{body}(%x)")
+        lines += [f"tsched.tile %g{at} candidates = [[64, 64], [32, 32]]"] if has_tile else []
+        lines += [f'tsched.collective %g{at} {{pattern = "all_reduce"}}'] if has_collective else []
+    text = "tsched.module {\n" + "\n".join(lines) + "\ntsched.return\n}"
+    module = parse_module(text)
+    AttachChoices((32, 32), "ring", group="a").run(module)
+    verify(module)
+    left = parse_module(print_module(module))
+    for op in list(left.walk()):
+        owner = getattr(op.operands[0], "owner", None) if isinstance(op, TileOp | CollectiveOp) else None
+        is_meant = isinstance(owner, FuseOp) and owner.body == "a"
+        if isinstance(op, CollectiveOp):
+            assert op.algo == ("ring" if is_meant else "")
+            op.set_value("algo", "")
+        if isinstance(op, TileOp):
+            assert (op.chosen, op.source) == (((32, 32), "autotune") if is_meant else (None, ""))
+    tiles = [op for op in left.walk() if isinstance(op, TileOp) and op.chosen is not None]
+    assert len(tiles) == sum(body == "a" for body, _, _ in groups)
+    for op in tiles:
+        if op.candidates:
+            op.set_value("chosen", None)
+            op.set_value("source", "")
+        else:
+            op.detach()
+            op.erase()
+    assert print_module(left) == print_module(parse_module(text)), "nothing else was changed"
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=5))

@@ -28,5 +28,9 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, times: Times) -> None:
     def code(self: workload.RunnableProgram) -> str:
         return repr(self.options.tuned)
 
+    def why_in_process(_: Any) -> str:
+        return "its clock is a test's"
+
+    monkeypatch.setattr(workload, "why_in_process", why_in_process)
     monkeypatch.setattr(workload.RunnableProgram, "run", run)
     monkeypatch.setattr(workload.RunnableProgram, "code", property(code))

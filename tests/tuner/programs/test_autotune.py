@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,12 @@ import pytest
 
 import tessera as ts
 from tessera import autotune
-from tessera.api import stored_plans
+from tessera.api import program_tuning, stored_plans
 from tessera.api.program_tuning import TuningStep
 from tessera.api.stored_plans import program_signature
 from tessera.compiler.options import Options
+from tessera.compiler.plan_text import compare
+from tessera.compiler.space import ProgramSpace
 from tessera.diagnostics.codes import TuningError
 from tessera.tuner.database import default_database
 from tessera.tuner.exchange import export_database, import_database
@@ -64,6 +67,25 @@ def signature_of(function: Any, *given: Any, **options: Any) -> Any:
     return program_signature(jitted.trace(*given).tape, jitted.options)
 
 
+def test_choices_of_the_whole_program_are_not_tried_when_no_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch, likes())
+    jitted, given = ts.jit(layers(ts.ops.tanh)), arrays(*GIVEN)
+    lowered, fit = list[Plan](), ProgramSpace.fit
+    assert sum(len(knob.others) for knob in autotune.space(jitted, *given).shared) > 1
+
+    def fit_slowly(self: ProgramSpace, plan: Plan) -> Plan:
+        lowered.append(plan)
+        time.sleep(2.0)
+        return fit(self, plan)
+
+    monkeypatch.setattr(ProgramSpace, "fit", fit_slowly)
+    for _ in range(2):
+        lowered.clear()
+        result = jitted.autotune(*given, budget=1.0)
+        assert (result.source, result.stopped) == ("measured", "budget"), "it is looked for again"
+        assert len(lowered) == 1, "what groups chose, and nothing beside it"
+
+
 def test_the_best_plan_is_adopted_kept_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch, likes(FASTER))
     jitted, given = ts.jit(layers(ts.ops.tanh)), arrays(*GIVEN)
@@ -82,6 +104,26 @@ def test_the_best_plan_is_adopted_kept_and_explained(monkeypatch: pytest.MonkeyP
     assert len(chosen) == 2
     assert all("= (32, 64, 64) (autotune)" in line for line in chosen)
     assert "plan: contraction.block@" in str(result)
+
+
+def test_the_plan_of_a_tuned_function_is_shown_with_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch, likes(FASTER))
+    jitted, given = ts.jit(layers(ts.ops.tanh)), arrays(*GIVEN)
+    safe, expected = jitted.schedule(*given), bits(jitted(*given))
+    assert 'source = "autotune"' not in safe
+    assert jitted.autotune(*given).accepted
+    shown = jitted.schedule(*given)
+    tuned = [line for line in shown.splitlines() if 'source = "autotune", knob = "contraction.block"' in line]
+    assert len(tuned) == 2
+    assert all("chosen = [32, 64, 64]" in line for line in tuned)
+    assert ts.jit(layers(ts.ops.tanh)).schedule(*given) == shown, "another function of the same program has it too"
+    assert "32, 64, 64" in jitted.lower(*given).schedule
+    planned = jitted.with_plan(shown)
+    assert bits(planned(*given)) == expected
+    assert compare(shown, safe), "it is another plan than the safe one"
+    autotune.cache.clear()
+    stored_plans.forget_plans()
+    assert jitted.schedule(*given) == safe
 
 
 def test_later_calls_measure_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +203,81 @@ def test_only_the_group_that_changed_is_tuned_again(monkeypatch: pytest.MonkeyPa
     assert "database" in tuned.values()
 
 
+ACTS = ("gelu", "tanh", "sigmoid", "relu", "exp")
+
+
+def five(changed: str = "") -> Callable[..., Any]:
+    """Five groups, each of sizes of its own; the third may have another op."""
+    names = [*ACTS[:2], changed or ACTS[2], *ACTS[3:]]
+
+    def model(x: Any, *weights: Any) -> Any:
+        for name, weight in zip(names, weights, strict=True):
+            x = getattr(ts.ops, name)(x @ weight)
+        return x
+
+    return model
+
+
+FIVE = ((32, 48), (48, 64), (64, 80), (80, 96), (96, 112), (112, 128))
+
+
+def test_of_five_groups_the_one_that_was_edited_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch, likes((128, 256, 64)))
+    given, where = arrays(*FIVE), list[str]()
+
+    def tell(step: TuningStep) -> None:
+        where.append(step.where)
+
+    first = ts.jit(five()).autotune(*given, progress=tell, mode="exhaustive")
+    assert len(first.groups) == len(set(where) - {"program"}) == 5
+    where.clear()
+    edited = ts.jit(five("silu")).autotune(*given, progress=tell, mode="exhaustive")
+    known, names = {group.name for group in first.groups}, {group.name for group in edited.groups}
+    (new,) = names - known
+    assert set(where) - {"program"} == {new}, "nothing of the other four is asked of the device"
+    assert {group.name: group.source for group in edited.groups} == {
+        **dict.fromkeys(names & known, "database"),
+        new: "measured",
+    }
+    assert edited.accepted
+    kept = {group.name: group.plan for group in first.groups}
+    assert all(plan.choices for plan in kept.values())
+    assert all(group.plan == kept[group.name] for group in edited.groups if group.name in kept)
+
+
+def test_a_miss_of_any_kind_is_measured_and_a_hit_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other sizes, another dtype, other threads and a wiped database are misses.
+
+    The same program on other lines is a hit, and so is a group of it in another program.
+    """
+    set_clock(monkeypatch, likes(FASTER))
+    model, given = layers(ts.ops.tanh), arrays(*GIVEN)
+
+    def same(x: Any, a: Any, b: Any) -> Any:
+        return ts.ops.tanh(ts.ops.gelu(x @ a) @ b)
+
+    def part(x: Any, a: Any) -> Any:
+        return ts.ops.gelu(x @ a)
+
+    def tune(function: Callable[..., Any], values: Any) -> Any:
+        return autotune.tune(ts.jit(function), values, budget=60.0)
+
+    assert tune(model, given).source == "measured"
+    assert tune(same, given).source == "database"
+    alone = tune(part, given[:2])
+    assert (alone.source, alone.groups[0].source) == ("measured", "database"), "the program is new, its group is not"
+    assert tune(model, arrays((96, 96), *GIVEN[1:])).source == "measured"
+    narrow = [ts.array(np.asarray(one).astype(np.float16)) for one in given]
+    assert tune(model, narrow).source == "measured"
+    monkeypatch.setenv("TESSERA_NUM_THREADS", "1")
+    assert tune(model, given).source == "measured"
+    monkeypatch.delenv("TESSERA_NUM_THREADS")
+    assert tune(model, given).source == "database"
+    default_database().clear()
+    again = tune(model, given)
+    assert {again.source, *(group.source for group in again.groups)} == {"measured"}
+
+
 def test_export_wipe_import_measures_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     set_clock(monkeypatch, likes(FASTER))
     given = arrays(*GIVEN)
@@ -194,6 +311,7 @@ def test_a_poisoned_plan_falls_back_and_says_so_once(choices: dict[str, Any], ca
         assert bits(jitted(*given)) == expected
     assert len([record for record in caplog.records if record.name.startswith("tessera.tuner")]) == 1
     assert not any("(autotune)" in line for line in jitted.explain(*given).report["choices"])
+    assert "autotune" not in jitted.schedule(*given)
 
 
 def test_a_plan_that_computes_otherwise_is_left(
@@ -245,6 +363,45 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stopped == "interrupted"
     assert result.accepted
     assert any("(autotune)" in line for line in jitted.explain(*given).report["choices"]) or jitted(*given) is not None
+
+
+def test_ctrl_c_in_the_groups_ends_the_tuning_with_what_they_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch, likes(FASTER))
+    seen: list[TuningStep] = []
+
+    def interrupt(step: TuningStep) -> None:
+        seen.append(step)
+        if step.where != "program" and step.progress.trial.plan.choices[0][1] == FASTER:
+            raise KeyboardInterrupt
+
+    jitted, given = ts.jit(layers(ts.ops.tanh)), arrays(*GIVEN)
+    result = jitted.autotune(*given, progress=interrupt, mode="exhaustive")
+    assert result.stopped == "interrupted"
+    assert [group.source for group in result.groups] == ["measured", "no time was left for it"]
+    chosen = result.groups[0].plan
+    assert [trial.plan for trial in result.trials] == [chosen], "nothing new is tried for the program"
+    assert result.plan == chosen
+    assert len([step for step in seen if step.where == "program"]) == 1
+    assert "ended by the user" in str(result)
+    assert jitted.autotune(*given).plan == chosen, "the plan is kept"
+
+
+def test_ctrl_c_between_searches_ends_the_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lowering a group to know its space takes a while, and is no part of any search."""
+    set_clock(monkeypatch, likes(FASTER))
+    own, calls = program_tuning.space_of, list[int]()
+
+    def interrupted(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return own(*given)
+
+    monkeypatch.setattr(program_tuning, "space_of", interrupted)
+    result = ts.jit(layers(ts.ops.tanh)).autotune(*arrays(*GIVEN))
+    assert result.stopped == "interrupted"
+    assert len(result.groups) == 1
+    assert result.accepted, "what the first group chose pays by itself"
 
 
 def test_no_time_leaves_the_safe_plan() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tessera import autotune
-from tessera.diagnostics.codes import DTypeError, TuningError
+from tessera.api import plan_search
+from tessera.diagnostics.codes import DTypeError, ScheduleError, TuningError
 from tessera.tuner.constraints import Bound, Constraints
 from tessera.tuner.plans import rank_by_model
 from tessera.tuner.records import Plan
@@ -84,6 +86,33 @@ def test_numeric_axes_are_chosen_only_where_user_and_policy_both_allow_it() -> N
     assert "changes bits: `a2a_quant` = fp8" in str(found[-1])
 
 
+ATTENTION = """
+tsched.module {
+  %attn = tsched.fuse @attention(%Q, %K, %V) { pattern = "flash_attention" }
+  tsched.tile %attn candidates = [[128,128,64], [64,128,64], [128,64,64]]
+  tsched.collective %attn { pattern = "RS_MM_AG", axis = "tp" }
+  tsched.return %attn
+}
+"""
+
+
+def test_what_was_chosen_is_attached_to_schedule_ir_with_its_source() -> None:
+    sig = gb200(mesh={"tp": 8}, policy="fast")
+    candidates = {"tiles": [(128, 128, 64), (64, 128, 64)], "a2a_quant": ["fp8"]}
+    best = autotune.search(autotune.plan(candidates, constraints={"deterministic": False}, signature=sig))
+    text = best.attach(ATTENTION)
+    tile = list(best.choices["tiles"])
+    assert f'chosen = {tile} {{source = "cost_model"}}' in text, "no GB200 is here, and none was measured"
+    assert 'tsched.collective %attn {pattern = "RS_MM_AG", axis = "tp", quantize = "fp8"}' in text
+    measured = dataclasses.replace(best, source="autotune", plan=Plan.of({"tiles": (64, 128, 64), "a2a_quant": "off"}))
+    text = measured.attach(ATTENTION, "attention")
+    assert 'chosen = [64, 128, 64] {source = "autotune"}' in text
+    assert 'tsched.collective %attn {pattern = "RS_MM_AG", axis = "tp"}' in text
+    other = dataclasses.replace(best, plan=Plan.of({"tiles": (32, 32, 32)}))
+    with pytest.raises(ScheduleError, match="none of the candidates"):
+        other.attach(ATTENTION)
+
+
 def test_the_weights_of_objectives_change_the_winner_and_the_front_has_both() -> None:
     candidates = {"tiles": [(256, 128, 64), (64, 64, 64)], "fuse_bias": [True, False], "rsmmag": [True, False]}
     sig = gb200(mesh={"tp": 8})
@@ -150,7 +179,8 @@ def test_other_ops_are_measured_too(
     assert rank_by_model(autotune.plan({"tiles": [tile]}, signature=sig)).source == "cost_model"
 
 
-def test_a_mesh_of_several_ranks_is_not_measured_by_one() -> None:
+def test_a_mesh_of_several_ranks_is_not_measured_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_search, "usable_cpus", lambda: 1)
     sig = autotune.signature(op="matmul", shape=(64, 64, 64), mesh={"tp": 2})
     assert autotune.search(autotune.plan({"rsmmag": [True, False]}, signature=sig)).source == "cost_model"
 

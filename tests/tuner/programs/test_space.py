@@ -53,6 +53,7 @@ def test_what_a_user_fixed_is_not_in_the_space() -> None:
     assert "contraction.block" not in {knob.name for knob in found.knobs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("gradient")])
 def test_every_bit_neutral_candidate_gives_the_bits_of_the_safe_plan(name: str) -> None:
     """Of each knob the first and the last candidate: all of them, over all programs, is a test of some minutes."""
@@ -126,9 +127,7 @@ def test_a_block_that_a_kernel_reduces_over_is_locked() -> None:
 
 def test_a_numeric_candidate_is_refused_before_it_is_compiled() -> None:
     found = gpu_space(multiply, *arrays((256, 256), (256, 256), dtype=ml_dtypes.bfloat16))
-    # The workload of a CPU: what is asked of it needs no device.
-    work = ProgramWorkload.__new__(ProgramWorkload)
-    vars(work).update(space=found, _fixed={})
+    work = ProgramWorkload(found)
     with pytest.raises(TuningError, match=r"numeric: sums by wgmma: 0 instead of 1"):
         work.compile(Plan.of({"matrix.instruction": "mma.sync"}))
 

@@ -49,7 +49,7 @@ class Example:
             raise ScheduleError("the tile takes 300000 bytes of shared memory, there are 232448")
         return Timed(plan)
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: Plan) -> str | None:
         if plan.overrides.get("prepare") == "exit":
             os._exit(5)
         if plan.overrides.get("prepare") == "hang":
@@ -64,6 +64,35 @@ class Example:
 
     def close(self) -> None:
         pass
+
+
+class Parts:
+    """A job of several parts, each with a safe plan and bits of its own; some of their plans have the same code."""
+
+    def part(self, name: str) -> PartOfJob:
+        return PartOfJob(name)
+
+
+class PartOfJob(Example):
+    """One of them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def compile(self, plan: Plan) -> Timed:
+        made = super().compile(plan)
+        made.bits = lambda: f"{self.name} same"  # pyright: ignore[reportAttributeAccessIssue]
+        return made
+
+    def prepare(self, plan: Plan) -> str:
+        super().prepare(plan)
+        return f"code {plan.overrides.get('code', 0)}"
+
+
+def build_parts() -> Parts:
+    """What a child of several parts builds."""
+    return Parts()
 
 
 def build(folder: str = "") -> Example:

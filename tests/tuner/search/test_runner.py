@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tessera.diagnostics.codes import SearchError
 from tessera.tuner.records import Plan
-from tessera.tuner.runner import Isolated, Job
+from tessera.tuner.runner import LOADING, Isolated, Job
 from tessera.tuner.search import Space, search
 
 BUILDER = "tests.tuner.search.jobs:build"
@@ -97,6 +98,50 @@ def test_no_compilation_begins_after_the_time(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_parts_share_children_and_each_has_its_safe_plan() -> None:
+    with Isolated(Job("tests.tuner.search.jobs:build_parts"), workers=1, timeout=5.0) as measurer:
+        assert [measurer.bits_of(part) for part in ("a", "b")] == ["a same", "b same"]
+        trial = measurer.measure(Plan.of({"time": 50.0}), 10, "a")
+        assert (trial.time, trial.bits) == (50.0, "a same")
+        assert measurer.measure(Plan.of({"does": "crash"}), 10, "b").reason == "crashed: SIGSEGV"
+        assert measurer.measure(Plan.of({"time": 70.0}), 10, "b").bits == "b same", "the new child is about that part"
+        assert measurer.restarts == 1
+
+
+def test_a_plan_with_the_code_of_another_is_not_measured() -> None:
+    safe, one, same, other = (Plan.of({"code": code, "n": n}) for n, code in enumerate((0, 1, 1, 2)))
+    with Isolated(Job("tests.tuner.search.jobs:build_parts"), workers=1, timeout=5.0) as measurer:
+        assert measurer.prepare([Plan(), safe, one, same, other], part="a") == {}
+        reasons = {plan: measurer.measure(plan, 3, "a").reason for plan in (safe, same, one, other, same)}
+    assert reasons == {safe: "the same code as the safe plan", same: "", one: f"the same code as {same}", other: ""}
+
+
+def test_a_plan_that_hangs_is_told_by_the_time_of_the_safe_plan() -> None:
+    with Isolated(Job(BUILDER), workers=1, timeout=60.0) as measurer:
+        measurer.measure(Plan.of({"time": 60.0}), 10)
+        start = time.monotonic()
+        assert measurer.measure(Plan.of({"does": "hang"}), 10).reason == "it did not end in time"
+        assert time.monotonic() - start < LOADING + 5.0
+        start = time.monotonic()
+        assert measurer.measure(Plan.of({"does": "hang"}), 10, timeout=0.5).reason == "it did not end in time"
+        assert time.monotonic() - start < LOADING
+
+
+def test_a_compilation_ends_with_the_time_it_has() -> None:
+    with Isolated(Job(BUILDER), workers=1, timeout=60.0) as measurer:
+        measurer.prepare([Plan.of({"n": 1})])
+        start, hang = time.monotonic(), Plan.of({"prepare": "hang"})
+        assert measurer.prepare([hang], seconds=0.5) == {hang: "not compiled: it did not end in time"}
+        assert time.monotonic() - start < 10.0
+
+
+def test_a_child_is_what_linux_ends_where_memory_is_used_up() -> None:
+    with Isolated(Job(BUILDER), workers=1) as measurer:
+        measurer.measure(Plan(), 1)
+        child: Any = getattr(measurer, "_measuring")  # noqa: B009 - the process that measures
+        assert Path(f"/proc/{child.process.pid}/oom_score_adj").read_text().strip() == "1000"
+
+
 def test_a_whole_search_survives_its_worst_plans() -> None:
     broken = [Plan.of({"does": does}) for does in ("crash", "exit", "break the device", "change bits")]
     good = [Plan.of({"time": 100.0 - n}) for n in range(5)]
@@ -138,7 +183,7 @@ def test_a_script_without_a_guard_tunes_and_an_interrupt_keeps_the_best(tmp_path
     script.write_text(
         f"""
 from tessera.tuner.records import Plan
-from tessera.tuner.runner import Isolated, Job
+from tessera.tuner.runner import LOADING, Isolated, Job
 from tessera.tuner.search import Space, search
 
 plans = [Plan.of({{"time": 100.0 - n}}) for n in range(3)] + [Plan.of({{"does": "hang"}})]

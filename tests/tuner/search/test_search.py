@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tessera.diagnostics.codes import SearchError
 from tessera.tuner.learned import Correction, Example, spearman
+from tessera.tuner.protocol import SAME_CODE
 from tessera.tuner.records import Plan, Trial
 from tessera.tuner.search import MODES, Outcome, Progress, Space, pareto, relative_time, search, weigh
 from tests.tuner.search.surfaces import AXES, PLANS, SPACE, Surface, Synthetic, model_of, surface
@@ -245,6 +246,38 @@ def test_small_spaces_are_measured_up_to_four_plans() -> None:
     for count, expected in ((1, 1), (3, 3), (7, 4), (40, 10)):
         outcome = search(Space.of(PLANS[:count]), Synthetic(surface(1)), predict=model_of(surface(1), 0))
         assert outcome.measured == expected
+
+
+def test_plans_of_one_code_count_as_one() -> None:
+    """Two of five knobs make no difference to the code here: of nine plans eight are no plans of their own.
+
+    What is left to measure a quarter of is found out while measuring; and four are measured where there are four.
+    """
+
+    class Coded(Synthetic):
+        def __init__(self, time: Surface) -> None:
+            super().__init__(time)
+            self.first: dict[Any, Plan] = {}
+
+        def measure(self, plan: Plan, rounds: int) -> Trial:
+            code = tuple((name, value) for name, value in plan.choices if name in ("block.m", "block.n", "order"))
+            same = self.first.setdefault(code, plan)
+            return super().measure(plan, rounds) if same == plan else Trial(plan, reason=f"{SAME_CODE} {same}")
+
+    def time(plan: Plan) -> float:
+        return surface(4)(Plan.of({**plan.overrides, "block.k": 64, "stages": 3}))
+
+    measurer = Coded(time)
+    outcome = search(SPACE, measurer, predict=model_of(time, 0, 0.1))
+    codes = len({time(plan) for plan in PLANS})
+    assert outcome.measured == len(measurer.first)
+    asked = outcome.measured + sum(trial.reason.startswith(SAME_CODE) for trial in outcome.trials)
+    assert codes // 4 <= outcome.measured < codes * 0.7
+    assert asked < len(PLANS) // 2
+    assert outcome.best is not None
+    assert time(outcome.best.plan) <= 1.05 * min(map(time, PLANS))
+    few = [plan for plan in PLANS if plan.overrides["block.m"] == 64 and plan.overrides["order"] == "rows"]
+    assert search(Space.of(few), Coded(time), predict=model_of(time, 0)).measured == 4, "one of each code"
 
 
 def test_an_empty_space_has_no_best() -> None:

@@ -29,9 +29,11 @@ from tessera.backends.nvptx.hopper.programs import (
     unflat,
 )
 from tessera.backends.nvptx.hopper.shared_memory import ORDER_THREADS, Cursor, Ring, SharedTile, ThreadBarriers
+from tessera.backends.nvptx.hopper.threaded_copies import ThreadedCopy, is_by_threads, threaded_copies
 from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.mma import assembly as asm
 from tessera.backends.nvptx.mma.assembly import number, op32
+from tessera.backends.nvptx.mma.check_copies import bytes_of
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.ops.wgmma_kernel import skipping
 from tessera.backends.nvptx.tensor_cores import REGISTERS, WARPGROUP
@@ -115,8 +117,12 @@ class MatrixEmitter:
         self.f, self.kernel = f, kernel
         block = kernel.regions[0].block
         self.values: dict[SSAValue, Any] = {}
-        self.map_count = sum(op.name == "ttarget.tensor_map" for op in block.ops)
-        first = self.map_count
+        maps = [op for op in spec_ops(block) if op.name == "ttarget.tensor_map"]
+        self.described = [at for at, op in enumerate(maps) if not op.value("by_threads")]
+        """The TMA descriptors that a launch makes."""
+        self.is_threaded = len(self.described) < len(maps)
+        """Whether all threads of the producer copy."""
+        first = len(maps)
         self.values.update(zip(block.args, f.arguments[first : first + len(block.args)], strict=True))
         sizes = dict(zip(kernel.value("symbols"), f.arguments[first + len(block.args) :], strict=False))
         tid = special(f, "tid.x")
@@ -153,8 +159,7 @@ class MatrixEmitter:
             elif op.name == "ttarget.shared_tile":
                 self.values[op.result] = SharedTile.of(op)
             elif op.name == "ttarget.ring":
-                size = sum(shaped_type(tile).data.bytes.value or 0 for tile in op.operands)
-                rings.append(Ring(op.value("offset"), op.value("stages"), op.value("bytes") or size))
+                rings.append(self._ring_of(op))
                 self.values[op.result] = rings[-1]
             elif op.name == "ttarget.roles":
                 self._begin(rings)
@@ -165,6 +170,16 @@ class MatrixEmitter:
                 self.run_block(op.regions[0].block)
                 self.end_consumer()
 
+    def _ring_of(self, op: SpecOp) -> Ring:
+        size = sum(shaped_type(tile).data.bytes.value or 0 for tile in op.operands)
+        threaded = threaded_copies(self.kernel, op.result)
+        return Ring(
+            op.value("offset"),
+            op.value("stages"),
+            (op.value("bytes") or size) - sum(map(bytes_of, threaded)),
+            len(threaded),
+        )
+
     def ring_barriers(self, rings: Sequence[Ring]) -> list[tuple[int, int]]:
         """The offset of each barrier of rings and mailboxes, and how many arrivals complete it."""
         releases = self.setting.consumers * (2 if self.is_cluster else 1)
@@ -172,7 +187,7 @@ class MatrixEmitter:
             (ring.offset + 8 * (first + stage), arrivals)
             for ring in rings
             for stage in range(ring.stages)
-            for first, arrivals in ((0, 1), (ring.stages, releases))
+            for first, arrivals in ((0, 1 + WARPGROUP * ring.threaded), (ring.stages, releases))
         ]
         readers = WARPGROUP * self.setting.consumers
         for offset in mailboxes(self.kernel):
@@ -188,7 +203,7 @@ class MatrixEmitter:
                 asm.barrier_init(f, op32(f, "add", setting.base, offset), arrivals)
             self.barriers.make()
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
-            for at in range(self.map_count if self.prefetches_descriptors else 0):
+            for at in self.described if self.prefetches_descriptors else ():
                 asm.effect(f, "prefetch.tensormap [$0];", "l", [f.raw("i64", f"ptrtoint {f.arguments[at]} to i64")])
 
         f.if_(f.icmp("eq", setting.tid, number(0)), make)
@@ -205,7 +220,10 @@ class MatrixEmitter:
         def produce() -> None:
             if registers:
                 asm.set_registers(f, registers[0], grows=False)
-            self._run_elected(producer)
+            if self.is_threaded:
+                self.run_block(producer)
+            else:
+                self._run_elected(producer)
 
         def consume() -> None:
             if registers:
@@ -448,7 +466,14 @@ class MatrixEmitter:
         f, base = self.f, self.setting.base
         phase = op32(f, "xor", cursor.phase, 1) if self.is_uniform else cursor.phase
         asm.barrier_wait(f, ring.empty(f, base, cursor), phase, self.setting.bounded)
-        asm.barrier_expect(f, ring.full(f, base, cursor), ring.bytes)
+        self._by_one(lambda: asm.barrier_expect(f, ring.full(f, base, cursor), ring.bytes))
+
+    def _by_one(self, write: Callable[[], None]) -> None:
+        """What one thread of a producer does, whose others may be there too."""
+        if self.is_threaded:
+            self.f.if_(self.is_first, write)
+        else:
+            write()
 
     def emit_copy(self, op: ops.CopyOp) -> None:
         f, base = self.f, self.setting.base
@@ -456,15 +481,41 @@ class MatrixEmitter:
         assert isinstance(tile, SharedTile)
         made = op.operands[0].owner
         assert isinstance(made, SpecOp)
+        if is_by_threads(op):
+            copy = ThreadedCopy(f, op, tile, self.values[made.operands[0]], at)
+            copy.write(op32(f, "and", self.setting.tid, WARPGROUP - 1), tile.address(f, base, cursor.slot))
+            # What threads wrote is seen by dots, which read it as TMA does.
+            asm.effect(f, "fence.proxy.async.shared::cta;")
+            asm.barrier_signal(f, ring.full(f, base, cursor))
+            return
+        if made.value("strides"):
+            self._by_one(lambda: self._copy_windows(op, tile, cursor, ring.full(f, base, cursor), at))
+            return
         coords = [f.cast("trunc", f.index(one), "i32") for one in reversed(self._from_cut(made, at))]
         barrier = ring.full(f, base, cursor)
         if op.half:
             self._copy_half(op, tile, cursor, barrier, coords)
             return
-        for piece in range(op.pieces):
-            address = tile.address(f, base, cursor.slot, piece * tile.span_bytes)
-            first = op32(f, "add", coords[0], piece * tile.span_columns)
-            asm.copy_in(f, map, address, barrier, [first, *coords[1:]])
+
+        def write() -> None:
+            for piece in range(op.pieces):
+                address = tile.address(f, base, cursor.slot, piece * tile.span_bytes)
+                first = op32(f, "add", coords[0], piece * tile.span_columns)
+                asm.copy_in(f, map, address, barrier, [first, *coords[1:]])
+
+        self._by_one(write)
+
+    def _copy_windows(self, op: SpecOp, tile: SharedTile, at: Cursor, barrier: Value, indices: Sequence[Index]) -> None:
+        """Boxes of positions, each of one element of a window: its indices and offsets, which have 16 bits."""
+        f, pieces = self.f, op.value("pieces")
+        count = len(indices) // pieces
+        rank = count // 2 + 1
+        for piece in range(pieces):
+            own = indices[piece * count : (piece + 1) * count]
+            coords = [f.cast("trunc", f.index(one), "i32") for one in reversed(own[:rank])]
+            offsets = [f.cast("trunc", f.index(one), "i16") for one in reversed(own[rank:])]
+            address = tile.address(f, self.setting.base, at.slot, piece * tile.span_bytes)
+            asm.copy_windows(f, self.values[op.operands[0]], address, barrier, coords, offsets)
 
     def _from_cut(self, map: SpecOp, at: Sequence[Index]) -> Sequence[Index]:
         """Indices as a descriptor with a cut takes them: counted from where copies end, and that end before them."""

@@ -230,6 +230,9 @@ class Ring:
     offset: int
     stages: int
     bytes: int
+    """Those that TMA copies to a stage."""
+    threaded: int = 0
+    """Tiles of a stage that threads copy."""
 
     def full(self, f: FunctionText, base: Value, cursor: Cursor) -> Value:
         """The address of a stage's barrier that TMA completes."""

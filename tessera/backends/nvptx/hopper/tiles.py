@@ -59,7 +59,7 @@ from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import ConstantOp, IndexOp
 from tessera.types.dim import Dim
-from tessera.types.dtype import bf16, f32, i64
+from tessera.types.dtype import DType, bf16, f32, i64
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx import typed_ops as ops
@@ -162,7 +162,7 @@ class TileOps:
             left = self._left(lhs, left_at, block, blocks, is_transposed[0], len(right))
             ends = (block == 0, block == blocks - 1)
             part, steps = acc[block * share : (block + 1) * share], list(zip(left, right, strict=True))
-            found += asm.issue(f, rhs.dtype, columns, part, steps, is_transposed, ends, fresh=fresh)
+            found += asm.issue(f, _dtypes(lhs, rhs), columns, part, steps, is_transposed, ends, fresh=fresh)
         return found
 
     def emit_mma_add(self, op: ops.MmaAddOp) -> Registers:
@@ -185,7 +185,9 @@ class TileOps:
                 totals = given[len(found) : len(found) + columns // 2]
                 for at in range(0, len(operands), each):
                     few = operands[at : at + each]
-                    partial = asm.issue(f, rhs.dtype, columns, nothing, few, is_transposed, (True, True), fresh=True)
+                    partial = asm.issue(
+                        f, _dtypes(lhs, rhs), columns, nothing, few, is_transposed, (True, True), fresh=True
+                    )
                     totals = [f.op("fadd", *both) for both in zip(totals, asm.wait_dots(f, 0, partial), strict=True)]
                 found += totals
         return Registers(layout, tile.dtype, found)
@@ -603,6 +605,11 @@ def _is_even(op: SpecOp, buffer: int = 0) -> bool:
         return False
     start = dict(zip(op.value("coords"), op.operands[buffer + 1 :], strict=True))[axis].owner
     return isinstance(start, IndexOp) and is_multiple(start.expr, 2)
+
+
+def _dtypes(lhs: Any, rhs: SharedTile) -> tuple[DType, DType]:
+    """The dtypes of both operands of a dot; an A operand in registers has that of the other."""
+    return lhs.dtype if isinstance(lhs, SharedTile) else rhs.dtype, rhs.dtype
 
 
 def _is_zero(pending: SSAValue) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FORMS_TF32, SPAN, WGMMA_FORMS_TF32
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FORMS_TF32, SPAN, WGMMA_FORMS_TF32, form_of
 from tessera.backends.nvptx.waits import Waits, bounded_barrier, bounded_wait
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
@@ -154,6 +154,22 @@ def copy_in(f: FunctionText, map: Value, address: Value, barrier: Value, at: Seq
     effect(f, text, ",".join(["r", "l", "r", *["r"] * len(at)]), [address, map, barrier, *at])
 
 
+def copy_windows(
+    f: FunctionText, map: Value, address: Value, barrier: Value, at: Sequence[Value], offsets: Sequence[Value]
+) -> None:
+    """Start copying a box of positions of windows to shared memory, at offsets within them; innermost first."""
+    coords, moved = (
+        ", ".join(f"${first + dim}" for dim in range(count))
+        for first, count in ((3, len(at)), (3 + len(at), len(offsets)))
+    )
+    text = (
+        f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        f"[$0], [$1, {{{coords}}}], [$2], {{{moved}}};"
+    )
+    kinds = ["r", "l", "r", *["r"] * len(at), *["h"] * len(offsets)]
+    effect(f, text, ",".join(kinds), [address, map, barrier, *at, *offsets])
+
+
 def copy_out(f: FunctionText, map: Value, address: Value, at: Sequence[Value], condition: Value) -> None:
     """Start copying a box from shared memory, where the condition holds, as a group."""
     coords = ", ".join(f"${3 + dim}" for dim in range(len(at)))
@@ -187,7 +203,7 @@ def matrices_out(f: FunctionText, address: Value, words: Sequence[Value]) -> Non
 
 def issue(
     f: FunctionText,
-    dtype: DType,
+    dtypes: tuple[DType, DType],
     columns: int,
     acc: Sequence[Value],
     operands: Sequence[tuple[Sequence[Value], Value]],
@@ -198,17 +214,18 @@ def issue(
 ) -> list[Value]:
     """One accumulator through all steps of k, in one block.
 
-    A step is the A operand (registers or one descriptor) and the B operand's descriptor. `ends` says whether the group
-    of dots begins and ends here; a `fresh` accumulator is written, not added to.
+    A step is the A operand (registers or one descriptor) and the B operand's descriptor, which are of `dtypes`. `ends`
+    says whether the group of dots begins and ends here; a `fresh` accumulator is written, not added to.
     """
-    form = WGMMA_FORMS_TF32[dtype]
+    form = form_of(WGMMA_FORMS_TF32, *dtypes)
+    assert form is not None, f"there is no dot of {dtypes[0]} by {dtypes[1]}"
     count = len(acc)
     registers = "{" + ", ".join(f"${at}" for at in range(count)) + "}"
     kind = "f" if form.accumulator.is_float else "r"
     constraints = [f"={kind}"] * count + [str(at) for at in range(count)]
     lines = ["{ .reg .pred P, Q; setp.ne.b32 P, 1, 0; setp.ne.b32 Q, 0, 0;", *["wgmma.fence.sync.aligned;"] * ends[0]]
     args = list(acc)
-    K = 32 // dtype.bytes
+    K = 32 // dtypes[1].bytes
     for step, (left, right) in enumerate(operands):
         first = 2 * count + len(args) - count
         names = ", ".join(f"${first + at}" for at in range(len(left)))

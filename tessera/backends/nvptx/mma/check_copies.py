@@ -57,13 +57,13 @@ def check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
     copied = [copy.operands[3] for copy in copies]
     if sorted(map(id, copied)) != sorted(map(id, ring.operands)):
         op.fail(f"a stage has {len(ring.operands)} tiles, and {len(set(copied))} are copied: it would never be full")
-    bytes = sum(map(_bytes_of, copies))
+    bytes = sum(map(bytes_of, copies))
     whole = sum(static(shaped_type(tile).data.bytes) for tile in ring.operands)
     if bytes != (ring.value("bytes") or whole):
         op.fail(f"{bytes} bytes are copied to a stage, and its barrier counts {ring.value('bytes') or whole}")
 
 
-def _bytes_of(copy: SpecOp) -> int:
+def bytes_of(copy: SpecOp) -> int:
     """The bytes of a copy, with the other CTA's half of it."""
     box = owner_of(copy.operands[0]).value("box")
     each = prod(box) * copy.value("pieces") * shaped_type(copy.operands[3]).dtype.bytes

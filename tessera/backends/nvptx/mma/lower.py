@@ -21,9 +21,10 @@ from tessera.backends.nvptx.mma.loops import is_longer, rings_read, skew_of, sum
 from tessera.backends.nvptx.mma.lower_ordered import OrderedLoop
 from tessera.backends.nvptx.mma.lower_skewed import SkewedLoop
 from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, MmaOperand, read_plan
-from tessera.backends.nvptx.mma.programs import PART, Epilogue, epilogue_of, half_of, idle_of, pieces_of
+from tessera.backends.nvptx.mma.programs import PART, Epilogue, epilogue_of, half_of, idle_of, pieces_of, threaded_loads
 from tessera.backends.nvptx.mma.rings import RingPlan, swizzle_of, target_rings, tile_of
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED
+from tessera.backends.nvptx.mma.window_boxes import find_windows, is_windowed
 from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_FEATURES, WGMMA_FORMS_TF32
 from tessera.backends.nvptx.text import matrix_symbol
 from tessera.backends.nvptx.types import (
@@ -111,9 +112,9 @@ class Role(OpLowering):
     def end(self) -> None:
         """What the role does after its last tile."""
 
-    def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1, rounds: str = "") -> SSAValue:
+    def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1, **values: Any) -> SSAValue:
         """The TMA descriptor of a buffer for boxes of a size, which may end early in a dim; made where it is read."""
-        values = {"box": tuple(box), "swizzle": box[-1] * shaped_type(buffer).dtype.bytes, "cut": cut, "rounds": rounds}
+        values |= {"box": tuple(box), "swizzle": box[-1] * shaped_type(buffer).dtype.bytes, "cut": cut}
         return self.emit("tensor_map", [self.lowering.values[buffer]], values, [TENSOR_MAP]).result
 
     def emit_at(self, name: str, at: int, types: Sequence[Any] = ()) -> SpecOp:
@@ -178,15 +179,39 @@ class Role(OpLowering):
     def copy_stage(self, ring: RingPlan, cursor: SSAValue, where: Mapping[SSAValue, SSAValue]) -> None:
         """The copies of a stage, at the step of a loop that `where` says; at that at hand where it says none."""
         for operand, tile in zip(ring.loads, ring.tiles, strict=True):
+            if is_windowed(operand.load):
+                self.copy_windows(operand, ring, cursor, tile, where)
+                continue
             half, box = self.lowering.half_of(operand)
             cut = cut_of(operand.load)
-            map = self.map_of(operand.load.operands[0], box, -1 if cut is None else cut.dim, operand.rounds)
+            how = {"rounds": operand.rounds, "by_threads": operand.load in self.lowering.threaded}
+            map = self.map_of(operand.load.operands[0], box, -1 if cut is None else cut.dim, **how)
             at = [self.index_at(value, where) for value in operand.load.operands[1:]]
             coords = dict(zip(operand.load.value("coords"), at, strict=True))
             corner = [self.index(expr, coords) for expr in operand.load.value("map")]
             end = [] if cut is None else [self.index(cut.end, coords)]
             values = {"pieces": operand.box.pieces, "half": half}
             self.emit("copy", [map, ring.ring, cursor, tile, *corner, *end], values)
+
+    def copy_windows(
+        self,
+        operand: CopiedOperand,
+        ring: RingPlan,
+        cursor: SSAValue,
+        tile: SSAValue,
+        where: Mapping[SSAValue, SSAValue],
+    ) -> None:
+        """The copy of an operand that is read through windows: each of its boxes is of one element of a window."""
+        load, found = operand.load, find_windows(operand.load)
+        corners: dict[str, Any] = {"low": found.low, "high": found.high, "strides": found.strides}
+        map = self.map_of(load.operands[0], operand.box.sizes, rounds=operand.rounds, **corners)
+        at = [self.index_at(value, where) for value in load.operands[1:]]
+        coords = dict(zip(load.value("coords"), at, strict=True))
+        indices: list[SSAValue] = []
+        for piece in range(operand.box.pieces):
+            for exprs in found.at(piece * operand.box.sizes[-1]):
+                indices += [self.index(expr, coords) for expr in exprs]
+        self.emit("copy", [map, ring.ring, cursor, tile, *indices], {"pieces": operand.box.pieces})
 
     def index_at(self, value: SSAValue, where: Mapping[SSAValue, SSAValue]) -> SSAValue:
         """An index as it is at another step of its loop."""
@@ -460,6 +485,9 @@ class MatrixLowering(Writer):
         self.mailbox = UNPLACED if kernel.value("scheduler") == DYNAMIC else -1
         self.stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
         self.epilogue = epilogue_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
+        is_able = self.features == WGMMA_FEATURES
+        self.threaded = threaded_loads(kernel, self.plan) if is_able else frozenset[SpecOp]()
+        """Loads whose rows TMA does not take, and threads copy."""
 
     @classmethod
     def lower(cls, kernel: SpecOp) -> SpecOp:

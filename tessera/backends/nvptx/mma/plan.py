@@ -13,7 +13,8 @@ from dataclasses import replace
 from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx.mma.boxes import Box, box_of, layout_of
-from tessera.backends.nvptx.tensor_cores import K_BYTES, TENSOR_CORES, WGMMA_ROWS, TensorCores, UnfitError
+from tessera.backends.nvptx.mma.window_boxes import is_windowed, window_box
+from tessera.backends.nvptx.tensor_cores import K_BYTES, TENSOR_CORES, WGMMA_ROWS, TensorCores, UnfitError, form_of
 from tessera.backends.nvptx.tensor_cores import MmaForm as Form
 from tessera.backends.nvptx.types import shaped_type, sizes_of
 from tessera.ir.base.op import SpecOp
@@ -238,14 +239,14 @@ def _plan_dot(
         raise UnfitError(f"a dot of {M} x {N} is not one of {rows} rows and 8 to {widest} columns")
     rhs = _plan_operand(op.operands[1], 0, passed, units, True)
     lhs = _plan_operand(op.operands[0], 1, passed, units, False, rhs.dtype)
-    found, acc = forms.get(lhs.dtype), shaped_type(op.results[0])
+    found, acc = form_of(forms, lhs.dtype, rhs.dtype), shaped_type(op.results[0])
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
     most = _MOST_PROMOTED_OF_THREE if rows == _THREE * WGMMA_ROWS else _MOST_PROMOTED
     parts = (N // written[1] if written else _parts_of(N, blocks, most)) if is_promoted else 1
     if is_promoted and (N % (8 * parts) or N // 2 * blocks + N // parts // 2 > most):
         raise UnfitError(f"accumulators of {lhs.dtype} are kept beside partial ones, too many of {M} x {N}")
-    if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
+    if found is None or not found.adds_to(acc.dtype):
         raise UnfitError(f"there is no `{units.name}` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
     if not found.has(N // parts):
         raise UnfitError(f"`{units.name}` of {lhs.dtype} takes columns in 16s from 32 on, got {N // parts}")
@@ -314,6 +315,11 @@ def _plan_operand(
     load = _copied_load(value)
     if rounds and (rounds not in units.instruction.rounds or load is None):
         raise UnfitError(f"an operand is rounded to {rounds} before a dot, and copies for `{units.name}` do not round")
+    if load is not None and units.windows and is_windowed(load):
+        passed.add(load)
+        box = window_box(load, units.lines)
+        operand = CopiedOperand(value, "k" if box.inner == summed else "mn", load, box, rounds)
+        return _as_written(operand, operand, False)
     if load is not None:
         box = box_of(load, load.results[0], 1, units.cuts and is_right)
         box = _in_lines(load, box, units.lines, box.inner == summed)
@@ -473,6 +479,9 @@ def _columns(ops: Sequence[SpecOp]) -> frozenset[SSAValue]:
     for op in ops:
         if op.name in _LOOPS and found.intersection(op.operands):
             raise UnfitError("a loop carries a number for each column")
+        is_of_rows = isinstance(op, BroadcastOp) and op.axes == (0,)
+        if (is_of_rows and op.operands[0] in found) or (isinstance(op, ReduceOp) and op.results[0] in found):
+            raise UnfitError("a number for each row is one for each column too, which other threads have")
     return frozenset(found)
 
 

@@ -3,7 +3,7 @@
 Programs that run together read the same rows of A and columns of B. In groups of some rows of blocks a wave is about as
 high as it is wide, which reads the fewest bytes into L2. Two CTAs of a cluster read the same B operand and copy half of
 it each, for both (multicast). And a persistent CTA may leave its epilogue to the first steps of its next program, where
-it runs beside dots in flight instead of before them.
+it runs beside dots in flight instead of before them. What one program alone reads, and TMA does not take, threads copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from tessera.backends.nvptx.block_times import (
     RATES,
     SECTOR,
+    THREADED_LEAST,
     Lines,
+    can_copy_by_threads,
     computed_cycles,
     crossing_weight,
     is_pairable,
@@ -25,11 +27,13 @@ from tessera.backends.nvptx.block_times import (
 from tessera.backends.nvptx.mma.boxes import cut_of
 from tessera.backends.nvptx.mma.loops import is_longer
 from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, MmaOperand, Plan
-from tessera.backends.nvptx.tensor_cores import SPAN
+from tessera.backends.nvptx.mma.window_boxes import is_windowed
+from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, SPAN
 from tessera.backends.nvptx.types import shaped_type, sizes_of, spec_ops
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.limits import is_multiple
+from tessera.ir.tile.choices import DYNAMIC, PRODUCER
 from tessera.ir.tile.indexing import known_ends
 from tessera.ir.tile.typed_ops import FetchOp, IndexOp, LoadOp, ProgramIdOp, StoreOp
 from tessera.types.dim import Dim
@@ -367,6 +371,8 @@ def multicast_problem(kernel: SpecOp, plan: Plan) -> str:
         return f"clusters need an even number of rows of blocks, and there are {grid[-2]}"
     if not isinstance(dot.rhs, CopiedOperand):
         return "clusters copy halves of the B operand, and it is not copied"
+    if is_windowed(dot.rhs.load):
+        return "clusters copy halves of the B operand, and windows of it are walked one after the other"
     if (cut := cut_of(dot.rhs.load)) is not None:
         return f"clusters copy halves of the B operand, and it ends at {cut.end} before its buffer does"
     if half_of(dot.rhs) == "rows" and (rows := max(dot.rhs.box.sizes[:-1])) % 16:
@@ -393,3 +399,50 @@ def axes_of(index: SSAValue, through: bool = True) -> set[int]:
     if isinstance(op, FetchOp) and not through:
         return set()
     return set[int]().union(*(axes_of(value, through) for value in op.operands))
+
+
+# Operands that threads of a producer copy: rows that TMA does not take, of what is read once.
+
+THREADED = (104, 200)
+"""Registers of a thread of a producer that copies by itself, and of those of two consumers."""
+
+
+def threaded_loads(kernel: SpecOp, plan: Plan) -> frozenset[SpecOp]:
+    """The loads of a kernel that threads copy, once it is known who copies, and with how many registers.
+
+    What several programs read is copied to rows that TMA takes before, and so is what a cluster shares.
+    """
+    is_able = kernel.value("roles") == PRODUCER and tuple(kernel.value("registers")) in ((), THREADED)
+    if not is_able or kernel.value("multicast") or kernel.value("scheduler") == DYNAMIC:
+        return frozenset()
+    return find_threaded(kernel, plan)
+
+
+def find_threaded(kernel: SpecOp, plan: Plan) -> frozenset[SpecOp]:
+    """The loads of a kernel that threads could copy: rows begin anywhere, and one program reads each element."""
+    columns = sum(sizes_of(dot.op.results[0])[1] for dot in plan.dots.values())
+    if kernel.value("kind") != "contraction" or not can_copy_by_threads((plan.rows, columns)):
+        return frozenset()
+    copied = [one for dot in plan.dots.values() for one in dot.operands if isinstance(one, CopiedOperand)]
+    return frozenset(one.load for one in copied if _is_threaded(kernel, one))
+
+
+def _is_threaded(kernel: SpecOp, operand: CopiedOperand) -> bool:
+    buffer, box, cut = shaped_type(operand.load.operands[0]), operand.box, cut_of(operand.load)
+    if len(buffer.shape) < 2 or not all(dim.is_static for dim in buffer.shape) or operand.rounds:
+        return False
+    row_dims = [dim for dim, size in enumerate(box.sizes[:-1]) if size > 1]
+    # Threads go from row to row by the bytes of one: rows lie next to each other, with no batch in between.
+    if row_dims != [len(buffer.shape) - 2] or (cut is not None and cut.dim != row_dims[0]):
+        return False
+    is_aligned = buffer.sizes[-1] * buffer.dtype.bytes % CP_ASYNC_BYTES == 0
+    is_large = math.prod(buffer.sizes) * buffer.dtype.bytes >= THREADED_LEAST
+    return not is_aligned and is_large and _times_read(kernel, operand.load) == 1
+
+
+def _times_read(kernel: SpecOp, load: SpecOp) -> int | None:
+    """How many programs read each element of what is loaded; None where that is not known."""
+    axes = _axes_of_load(load)
+    others = [extent.value for axis, extent in enumerate(kernel.value("grid")) if axis not in axes]
+    known = [extent for extent in others if extent is not None]
+    return math.prod(known) if len(known) == len(others) else None

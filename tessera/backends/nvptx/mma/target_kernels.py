@@ -81,7 +81,11 @@ def _map_code(op: SpecOp, writes: Sequence[int]) -> DescriptorCode:
         op.value("swizzle"),
         bytes=type.dtype.bytes,
         is_output=buffer.index in writes,
+        by_threads=op.value("by_threads"),
         cut=len(type.shape) - 1 - op.value("cut") if op.value("cut") >= 0 else -1,
+        low=tuple(op.value("low")[::-1]),
+        high=tuple(op.value("high")[::-1]),
+        steps=tuple(op.value("strides")[::-1]),
     )
 
 

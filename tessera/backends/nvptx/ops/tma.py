@@ -19,7 +19,15 @@ from tessera.backends.nvptx.mma.target_kernels import (
     swizzle_of,
 )
 from tessera.backends.nvptx.ops.wgmma import ACCESS, check_access
-from tessera.backends.nvptx.tensor_cores import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_TRANSACTION, SPAN
+from tessera.backends.nvptx.tensor_cores import (
+    ALIGNMENT,
+    CORNER_BITS,
+    MAX_BOX,
+    MAX_RANK,
+    MAX_STRIDE,
+    MAX_TRANSACTION,
+    SPAN,
+)
 from tessera.backends.nvptx.types import CURSOR, RING, TENSOR_MAP, FragmentAttr, SharedAttr, shaped_type, sizes_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
@@ -41,15 +49,34 @@ def _check_map(op: ops.TensorMapOp) -> None:
     rank = len(buffer.shape)
     if not 1 <= rank <= MAX_RANK:
         op.fail(f"TMA sees 1 to {MAX_RANK} dims, got {rank}")
-    if len(box) != rank or any(not 1 <= size <= MAX_BOX for size in box):
-        op.fail(f"a box of {rank} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
+    count = 2 if op.strides else rank
+    if len(box) != count or any(not 1 <= size <= MAX_BOX for size in box):
+        op.fail(f"a box of {count} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
+    if op.strides or op.low or op.high:
+        _check_corners(op, rank)
     check_swizzle(op)
     if box[-1] * buffer.dtype.bytes != op.swizzle:
         op.fail(f"a row of a swizzled box is {op.swizzle} bytes, got {box[-1]} of {buffer.dtype}")
     if op.cut != -1 and not (0 <= op.cut < rank - 1 and rank < MAX_RANK):
         op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.cut} of {rank}")
+    if op.by_threads and (op.rounds or rank < 2 or not all(dim.is_static for dim in buffer.shape)):
+        op.fail(f"threads copy rows of static sizes as they are, got {buffer}{f' as {op.rounds}' if op.rounds else ''}")
     if op.rounds and (op.rounds != "tf32" or buffer.dtype is not f32):
         op.fail(f"copies round f32 to tf32 or nothing, got {buffer.dtype} to {op.rounds}")
+
+
+def _check_corners(op: ops.TensorMapOp, rank: int) -> None:
+    """Fails where TMA does not walk the positions of windows."""
+    bits = CORNER_BITS.get(rank - 2)
+    if bits is None or not len(op.low) == len(op.high) == len(op.strides) == rank - 2:
+        counts = [len(op.low), len(op.high), len(op.strides)]
+        op.fail(f"windows of 3 to 5 dims have two corners and strides for all but two of them, got {counts} of {rank}")
+    if any(not -(1 << (bits - 1)) <= corner < 1 << (bits - 1) for corner in (*op.low, *op.high)):
+        op.fail(f"corners of windows of {rank} dims have {bits} bits, got {list(op.low)} and {list(op.high)}")
+    if any(not 1 <= stride <= MAX_STRIDE for stride in op.strides):
+        op.fail(f"windows are walked in strides of 1 to {MAX_STRIDE}, got {list(op.strides)}")
+    if op.cut != -1 or op.by_threads:
+        op.fail("copies through windows are TMA's, and end where the image does")
 
 
 def _check_tile(op: ops.SharedTileOp) -> None:
@@ -97,6 +124,18 @@ def _descriptor(op: SpecOp, value: SSAValue) -> SpecOp:
     return made
 
 
+def _check_indices(op: ops.CopyOp, made: SpecOp) -> None:
+    """Fails where a copy is found by more or fewer indices than its descriptor has dims."""
+    box, is_cut = made.value("box"), made.value("cut") >= 0
+    count, more = len(box) + is_cut, " and the index where copies end" if is_cut else ""
+    if spatial := len(made.value("strides")):
+        # Each box has its own indices, and offsets within a window.
+        count, more = op.pieces * (2 * spatial + 2), f" for each of its {op.pieces} pieces, and {spatial} offsets"
+    if len(op.operands) - 4 != count or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
+        dims = spatial + 2 if spatial else len(box)
+        op.fail(f"a box of {dims} dims is found by as many indices{more}, got {len(op.operands) - 4}")
+
+
 def _check_copy(op: ops.CopyOp) -> None:
     map, ring, tile = op.operands[0], op.operands[1], op.operands[3]
     made = _descriptor(op, map)
@@ -107,9 +146,11 @@ def _check_copy(op: ops.CopyOp) -> None:
     if swizzle_of(tile) != made.value("swizzle"):
         op.fail(f"lines of {made.value('swizzle')} bytes are copied to a tile with lines of {swizzle_of(tile)}")
     box, is_cut = made.value("box"), made.value("cut") >= 0
-    if len(op.operands) - 4 != len(box) + is_cut or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
-        more = " and the index where copies end" if is_cut else ""
-        op.fail(f"a box of {len(box)} dims is found by as many indices{more}, got {len(op.operands) - 4}")
+    _check_indices(op, made)
+    if made.value("strides") and op.half:
+        op.fail("a copy through windows is not shared by two CTAs")
+    if made.value("by_threads") and op.half:
+        op.fail("threads of a CTA copy for themselves, and half of this is for another")
     if is_cut and op.half:
         op.fail("a copy that ends early is not shared by two CTAs")
     rows, columns = tile.type.sizes
@@ -160,6 +201,12 @@ SPECS = (
             SWIZZLE,
             Attribute("cut", "int", -1, "the dim along which each copy says where the tensor ends; -1: at its end"),
             Attribute("rounds", "str", "", "tf32: what f32 is rounded to, to nearest even, as it is copied"),
+            Attribute("by_threads", "bool", False, "whether all threads of a producer copy, rows that begin anywhere"),
+            Attribute(
+                "low", "ints", (), "of windows, the first position along each spatial dim; boxes are then of two"
+            ),
+            Attribute("high", "ints", (), "of windows, the last position along each, from the last element on"),
+            Attribute("strides", "ints", (), "of windows, from one position to the next"),
         ),
         type_rule=lambda types, values: [TENSOR_MAP],
         verify=_check_map,
@@ -205,7 +252,8 @@ SPECS = (
     ),
     effect_op(
         "copy",
-        "Starts copying a tile into a stage: boxes side by side along the last dim; zeros beyond the tensor.",
+        "Starts copying a tile into a stage: boxes side by side along the last dim; zeros beyond the tensor. Through "
+        "windows, each box says where it begins, and its offsets.",
         ("map", "ring", "cursor", "tile", "at*"),
         (
             Attribute("pieces", "int", 1, "boxes"),

@@ -13,6 +13,7 @@ from tessera.backends.nvptx.tensor_cores import (
     WGMMA_FORMS_TF32,
     WGMMA_ROWS,
     MmaForm,
+    form_of,
 )
 from tessera.backends.nvptx.types import (
     ColumnVectorAttr,
@@ -83,8 +84,8 @@ def check_operands(
     for name in ("lhs_major", "rhs_major"):
         if op.value(name) not in _MAJORS:
             op.fail(f"`{name}` is one of {', '.join(_MAJORS)}, got {op.value(name)}")
-    found = forms.get(lhs.dtype)
-    if found is None or lhs.dtype != rhs.dtype or acc.dtype != found.accumulator:
+    found = form_of(forms, lhs.dtype, rhs.dtype)
+    if found is None or not found.adds_to(acc.dtype):
         names = ", ".join(map(str, forms))
         op.fail(f"there is no dot of {lhs.dtype} by {rhs.dtype} into {acc.dtype}; operands are both one of {names}")
     if not found.is_transposable and "mn" in (op.value("lhs_major"), op.value("rhs_major")):

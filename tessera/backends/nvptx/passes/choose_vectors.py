@@ -13,6 +13,7 @@ from tessera.backends.nvptx.access_groups import (
     group_of,
     is_transposing,
     known_alignment,
+    overlapping_loads,
     run_of,
     strided_load,
 )
@@ -73,8 +74,10 @@ def choose_vector(kernel: KernelOp) -> int:
             found = min(found, max(1, width // shaped_type(op.buffer).dtype.bytes))
             if isinstance(op, StoreOp) and is_elementwise(kernel) and not _is_rare(op):
                 found = min(found, run_of(op))
-    if is_elementwise(kernel) and sum(_is_scattered(op, kernel, found) for op in accesses) >= MANY:
-        return 1
+    if is_elementwise(kernel):
+        shifted = overlapping_loads(kernel)
+        if sum(_is_scattered(op, kernel, found, op in shifted) for op in accesses) >= MANY:
+            return 1
     if not is_elementwise(kernel) and any(run_of(op) > 1 for op in accesses if op.pattern == "indexed"):
         found = min(found, WIDEST // min(widths))
     return min(found, _neighbours_of_reduced_rows(kernel))
@@ -87,12 +90,12 @@ def _is_rare(op: StoreOp) -> bool:
     return isinstance(op.parent_op(), TailOp) and max(sizes, default=0) >= RARE * prod(tile)
 
 
-def _is_scattered(op: LoadOp | StoreOp, kernel: KernelOp, vector: int) -> bool:
+def _is_scattered(op: LoadOp | StoreOp, kernel: KernelOp, vector: int, is_shifted: bool) -> bool:
     """Whether a load reads the neighbours of a thread one by one."""
     if not isinstance(op, LoadOp) or op.pattern == "uniform":
         return False
     layout = Layout(sizes_of(op.result), kernel.threads, vector)
-    is_whole = strided_load(op, layout) is not None or is_transposing(op, layout)
+    is_whole = strided_load(op, layout, is_shifted=is_shifted) is not None or is_transposing(op, layout)
     return not is_whole and group_of(op, layout, shaped_type(op.buffer).dtype.bytes, 0) == 1
 
 

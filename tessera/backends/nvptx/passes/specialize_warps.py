@@ -11,6 +11,7 @@ from tessera.backends.nvptx.mma.boxes import stores_in
 from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refuse_choices, resident_of
 from tessera.backends.nvptx.mma.lower_uniform import uniform_problem
 from tessera.backends.nvptx.mma.plan import Plan, plan_of, read_plan
+from tessera.backends.nvptx.mma.programs import THREADED, find_threaded
 from tessera.backends.nvptx.mma.rings import rings_of
 from tessera.backends.nvptx.tensor_cores import (
     MMA_SYNC,
@@ -120,7 +121,9 @@ def specialize_warps(kernel: KernelOp, units: TensorCores, roles: str = ROLES[0]
         plan = read_plan(kernel)
         is_in_loop = groups == 2 and len(dots_in(kernel)) > 1
         beside = resident_of(kernel, plan, rings_of(plan)) if groups == 1 else 1
-        kernel.set_value("registers", _BESIDE.get(beside, _TURNING if is_in_loop else _REGISTERS[groups]))
+        registers = _BESIDE.get(beside, _TURNING if is_in_loop else _REGISTERS[groups])
+        is_threaded = registers == _REGISTERS[2] and bool(find_threaded(kernel, plan))
+        kernel.set_value("registers", THREADED if is_threaded else registers)
 
 
 def _share_columns(kernel: KernelOp, units: TensorCores) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder, OpSpec
-from tessera.ir.graph.building import axes_attribute
+from tessera.ir.graph.building import axes_attribute, cast, size_value
+from tessera.ir.graph.score_programs import BATCH, HEAD, KEY, QUERY, SCORE, Lines, ProgramWriter, evaluate
 from tessera.ir.graph.transforms.tape_builder import load_rule
 from tessera.ir.tile.facets import Pointwise, Reduction, View
+from tessera.types import dtype as dt
 from tessera.types.dim import Dim
+from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
-from tessera.types.shape import ONE, Shape
+from tessera.types.shape import ONE, Shape, TensorType
 
 PACKAGE = "tessera.ir.graph.batching"
 
@@ -162,6 +165,21 @@ def conv_windows(b: Builder, op: BatchedOp) -> Any:
     return b.emit("transpose", out, axes=(1, 0, *range(2, len(parts))))
 
 
+def conv_weights(b: Builder, op: BatchedOp) -> Any:
+    """Each element of the batch is a group: sums are over its own images."""
+    given: list[Any] = []
+    for at in range(2):
+        value = op.whole(b, at)
+        size, images, *shape = b.type_of(value).shape
+        moved = b.emit("transpose", value, axes=(1, 0, *range(2, 2 + len(shape))))
+        inner = (size * shape[0], *shape[1:]) if op.attributes["grouped"] else (size, *shape)
+        given.append(_reshape(b, moved, (images, *inner)))
+    out = op.emit(b, *given, grouped=True)
+    shape = b.type_of(out).shape
+    groups = b.type_of(op.whole(b, 0)).shape[2:3] if op.attributes["grouped"] else ()
+    return _reshape(b, out, (op.size, *groups, *shape[1:]))
+
+
 def attention(b: Builder, op: BatchedOp) -> Any:
     """Joined with the batch that attention has; a mask or a length that differs in the batch of a cache is not."""
     if "cached" in op.spec.short_name and op.is_batched[3]:
@@ -185,6 +203,47 @@ def attention(b: Builder, op: BatchedOp) -> Any:
         extra.append(b.emit("reshape", wide, shape=(op.size * batch, *inner)))
     joined = [b.emit("reshape", one, shape=(op.size * batch, *b.type_of(one).shape[2:])) for one in given]
     made = op.emit(b, *joined, *extra)
+    several: Sequence[Any] = (made,) if op.spec.has_one_result else made
+    return [b.emit("reshape", one, shape=(op.size, batch, *b.type_of(one).shape[1:])) for one in several]
+
+
+class _Rewriter(ProgramWriter):
+    """Writes a program for a joined batch: captured tensors that have the batch are read at one index more."""
+
+    def __init__(self, score: DType, captures: Sequence[TensorType], batched: Sequence[bool], size: Dim) -> None:
+        super().__init__(score, captures)
+        self.batched = batched
+        own = self.constant(size.value, dt.i32) if size.value is not None else super().load(len(captures) - 1, ())
+        self.outer = self.elementwise("floordiv", BATCH, own)
+        self.inner = self.elementwise("sub", BATCH, self.elementwise("mul", self.outer, own))
+
+    def load(self, capture: int, indices: Sequence[tuple[int, Any]]) -> int:
+        first = [(self.outer, self.outer)] if self.batched[capture] else []
+        return super().load(capture, [*first, *indices])
+
+    def rewrite(self, lines: Lines) -> Lines:
+        return self.finish(evaluate(lines, [SCORE, self.inner, HEAD, QUERY, KEY], self)[-1]) if lines else ()
+
+
+def scored_attention(b: Builder, op: BatchedOp) -> Any:
+    """Joined with the batch that attention has, in whose index programs find both."""
+    first = sum(not name.endswith("*") for name in op.spec.operands)
+    given = [op.whole(b, at) for at in range(first)]
+    batch, lengths = b.type_of(given[0]).shape[1], list[Any]()
+    if op.attributes.get("cached"):
+        if op.is_batched[first]:
+            return None  # one element after the other
+        lengths, first = [op.operands[first]], first + 1
+    captures = list(op.operands[first:])
+    if batch.value is None:
+        captures.append(cast(b, size_value(b, batch), dt.i32))
+    types, batched = [b.type_of(one) for one in captures], op.is_batched[first:]
+    compute = b.type_of(given[0]).dtype.compute
+    programs = {
+        name: _Rewriter(compute, types, batched, batch).rewrite(op.attributes[name]) for name in ("score", "mask")
+    }
+    joined = [b.emit("reshape", one, shape=(op.size * batch, *b.type_of(one).shape[2:])) for one in given]
+    made = op.emit(b, *joined, *lengths, *captures, **programs)
     several: Sequence[Any] = (made,) if op.spec.has_one_result else made
     return [b.emit("reshape", one, shape=(op.size, batch, *b.type_of(one).shape[1:])) for one in several]
 

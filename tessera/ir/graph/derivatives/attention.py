@@ -23,7 +23,12 @@ from tessera.ir.graph.ops.attention_backward import (
     transpose_last,
     weigh_change,
 )
+from tessera.ir.graph.ops.indexing import legal_indices
+from tessera.ir.graph.ops.scored_attention import Composed, keep_filled, split_tangent, without_cache
+from tessera.ir.graph.score_forms import GraphArithmetic, index_values
+from tessera.ir.graph.score_programs import FIRST, evaluate, float_loads
 from tessera.types import dtype as dt
+from tessera.types.shape import ONE
 
 
 def attention_jvp(b: Builder, op: Applied) -> Any:
@@ -36,12 +41,23 @@ def attention_jvp(b: Builder, op: Applied) -> Any:
 
 
 def attention_tangent(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
-    """`attention_backward`; a mask has the gradients of whole scores, as many as it has elements itself.
+    """`attention_backward`; a mask has the gradients of whole scores, as many as it has elements itself."""
+    q, k, v, out, lse, *others = operands
+    masks = others[: len(others) - len(attributes["by"])]
+    same = {name: attributes[name] for name in ("causal", "scale")}
+    rows = _transposed_rows(b, cotangents, q, out, lse)
+    made = [*b.emit("attention_backward", q, k, v, *rows, *masks, **same)]
+    if 3 in attributes["by"]:
+        change = _change_scores(b, (q, k, v), rows, masks, same)
+        made.append(cast(b, unbroadcast(b, change, b.type_of(masks[0]).shape), linear_type(others[-1]).dtype))
+    return (*[None] * (5 + len(masks)), *(made[number] for number in attributes["by"]))
+
+
+def _transposed_rows(b: Builder, cotangents: Values, q: Any, out: Any, lse: Any) -> tuple[Any, Any, Any]:
+    """The cotangent of results, log-sum-exps and deltas, as kernels of gradients take them.
 
     A cotangent of the log-sum-exps is one of scores, weighted by their shares, as `delta` is, of the other sign.
     """
-    q, k, v, out, lse, *others = operands
-    masks = others[: len(others) - len(attributes["by"])]
     kind, compute = b.type_of(q), b.type_of(q).dtype.compute
     given, by_lse = cotangents
     given = zeros(b, b.type_of(out)) if given is None else given
@@ -52,13 +68,7 @@ def attention_tangent(b: Builder, cotangents: Values, operands: Values, attribut
     # A row that sees no key has weights of 0, whatever is subtracted.
     unseen = b.emit("eq", lse, constant(b, float("-inf"), b.type_of(lse).dtype))
     shift = b.emit("where", unseen, constant(b, 0.0, b.type_of(lse).dtype), lse)
-    same = {name: attributes[name] for name in ("causal", "scale")}
-    rows = (cast(b, given, kind.dtype), shift, delta)
-    made = [*b.emit("attention_backward", q, k, v, *rows, *masks, **same)]
-    if 3 in attributes["by"]:
-        change = _change_scores(b, (q, k, v), rows, masks, same)
-        made.append(cast(b, unbroadcast(b, change, b.type_of(masks[0]).shape), linear_type(others[-1]).dtype))
-    return (*[None] * (5 + len(masks)), *(made[number] for number in attributes["by"]))
+    return cast(b, given, kind.dtype), shift, delta
 
 
 def _change_scores(
@@ -98,7 +108,9 @@ def cached_jvp(b: Builder, op: Applied) -> Any:
     none, most = constant(b, 0, dt.i64), size_value(b, b.type_of(k).shape[2])
     filled = b.emit("clamp", cast(b, length, dt.i64), none, most)
     # What lies beyond the filled part is not read, and may be NaN, which a weight of zero would not hide.
-    k, v, by_keys, by_values = (_keep_filled(b, one, filled) for one in (k, v, *op.tangents[1:3]))
+    k, v, by_keys, by_values = (
+        None if one is None else keep_filled(b, one, filled) for one in (k, v, *op.tangents[1:3])
+    )
     keys, values = (repeat_heads(b, one, kind.shape[1]) for one in (k, v))
     scores = b.emit("mul", multiply_wide(b, compute)(q, transpose_last(b, keys)), scale)
     shape = b.type_of(scores).shape
@@ -111,13 +123,80 @@ def cached_jvp(b: Builder, op: Applied) -> Any:
     return cast(b, out, b.type_of(op.results[0]).dtype)
 
 
-def _keep_filled(b: Builder, rows: Any, filled: Any) -> Any:
-    """Rows of a cache, or a tangent of them, with zeros beyond its length."""
-    if rows is None:
-        return None
-    kind = b.type_of(rows)
-    seen = b.emit("lt", b.emit("iota", shape=kind.shape, axis=2, dtype=dt.i64), filled)
-    return b.emit("where", seen, rows, constant(b, 0.0, kind.dtype))
+# Functions of scores: by queries, keys and values as above, times slopes of functions. What functions capture has the
+# gradients of whole scores, each added where it was read from, in order.
+
+
+def scored_jvp(b: Builder, op: Applied) -> Any:
+    """By queries, keys, values, and what is captured; the log-sum-exp has the mean change of its scores."""
+    operands, attributes = without_cache(b, op.operands, op.attributes)
+    found = list(op.tangents)
+    if op.attributes["cached"]:
+        length = found.pop(3)
+        assert length is None, "a length is no float"
+        # Rows beyond the length count for nothing, and neither do their tangents.
+        filled = b.emit("cast", operands[-1], dtype=dt.i64)
+        found[1:3] = [None if one is None else keep_filled(b, one, filled) for one in found[1:3]]
+    by = tuple(number for number, tangent in enumerate(found) if tangent is not None)
+    tangents = [found[number] for number in by]
+    given = {name: attributes[name] for name in ("scale", "score", "mask")}
+    made = b.emit("scored_attention_tangent", *operands[:3], *op.results, *operands[3:], *tangents, by=by, **given)
+    return [cast(b, one, b.type_of(result).dtype) for one, result in zip(made, op.results, strict=True)]
+
+
+def scored_tangent(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """`scored_attention_backward`, and for what is captured the gradients of whole scores."""
+    (q, k, v, out, lse), captures, tangents = split_tangent(operands, attributes)
+    rows = _transposed_rows(b, cotangents, q, out, lse)
+    same = {name: attributes[name] for name in ("scale", "score", "mask")}
+    made: dict[int, Any] = {}
+    if {0, 1, 2} & set(tangents):
+        found: Values = b.emit("scored_attention_backward", q, k, v, *rows, *captures, **same)
+        made = dict(enumerate(found))
+    own = Composed(b, q, k, v, captures, attributes, multiply_wide(b, b.type_of(q).dtype.compute))
+    read = {number - 3 for number in tangents if number >= 3}
+    if read:
+        made |= _captured_gradients(own, rows, read)
+    return (*[None] * (5 + len(captures)), *(made[number] for number in attributes["by"]))
+
+
+def _captured_gradients(own: Composed, rows: tuple[Any, Any, Any], read: set[int]) -> dict[int, Any]:
+    """Gradients of captured tensors by the number of their operand: those of scores, added where each was read."""
+    b, score, captures = own.b, own.attributes["score"], own.captures
+    raw = own.raw()
+    _, change = own.changes(raw, *rows)
+    values = evaluate(score, [raw, *index_values(b, b.type_of(raw).shape)], GraphArithmetic(b, captures))
+    found = {capture + 3: zeros(b, b.type_of(captures[capture]).with_dtype(own.compute)) for capture in read}
+    for number in float_loads(score, own.types):
+        _, places, capture = score[number - FIRST]
+        slope = own.slope(raw, number) if capture in read else None
+        if slope is None:
+            continue
+        # Hidden scores change nothing, whatever the slope of the function is there.
+        products = b.emit(
+            "where", b.emit("eq", slope, constant(b, 0.0, own.compute)), slope, b.emit("mul", change, slope)
+        )
+        added = _add_where_read(own, products, [values[place] for place in places], found[capture + 3])
+        found[capture + 3] = added
+    return {number: cast(b, value, b.type_of(captures[number - 3]).dtype) for number, value in found.items()}
+
+
+def _add_where_read(own: Composed, changes: Any, places: list[Any], total: Any) -> Any:
+    """A gradient with changes of scores added where they were read from: first over what no index depends on."""
+    b = own.b
+    kind = b.type_of(total)
+    legal = [legal_indices(b, place, size) for place, size in zip(places, kind.shape, strict=True)]
+    shapes = [b.type_of(place).shape for place in legal]
+    axes = tuple(axis for axis in range(4) if all(shape[axis].value == 1 for shape in shapes))
+    shape = tuple(ONE if axis in axes else size for axis, size in enumerate(b.type_of(changes).shape))
+    if axes:
+        changes = b.emit("sum", changes, axes=axes, keepdims=True)
+    if not legal:
+        return b.emit("add", total, b.emit("reshape", changes, shape=()))
+    changes = b.emit("broadcast_to", changes, shape=shape)
+    wide = [b.emit("broadcast_to", place, shape=shape) for place in legal]
+    given = {"axes": tuple(range(len(wide))), "out_axis": 0, "reduce": "add", "mode": "drop"}
+    return b.emit("index_put", total, changes, *wide, **given)
 
 
 # Caches.

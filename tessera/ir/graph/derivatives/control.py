@@ -237,7 +237,7 @@ def _accumulate(b: DerivativeBuilder, back: Tape, plain: int, rows: int, carried
     captured values, in this order.
     """
     builder = DerivativeBuilder(back)
-    builder.span, builder.policy, builder.device = b.span, b.policy, b.device
+    builder.span, builder.policy, builder.device, builder.region = b.span, b.policy, b.device, b.region
     builder.rounded = 1 << 20  # far from the roundings of `back`, however many it has
     inputs, seeds = back.inputs[:plain], back.inputs[plain:]
     given = list(back.outputs)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, Builder
-from tessera.ir.graph.building import axes_attribute, constant, expand, restate, size_value, slice_axis
+from tessera.ir.graph.building import axes_attribute, constant, dilate, expand, restate, size_value, slice_axis
 from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, linear_type, mask, unbroadcast, zeros
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, maximum
@@ -57,20 +57,6 @@ def slice(b: Builder, cotangents: Values, operands: Values, attributes: Attribut
         low[axis] = maximum(first, ZERO)
         high[axis] = maximum(x.shape[axis] - first - b.type_of(value).shape[axis], ZERO)
     return (restate(b, b.emit("pad", value, low=tuple(low), high=tuple(high)), x.shape),)
-
-
-def dilate(b: Builder, value: Any, axis: int, by: int) -> Any:
-    """`by - 1` zeros between the elements along an axis, none after the last."""
-    if by == 1:
-        return value
-    shape = b.type_of(value).shape
-    spread = b.emit("reshape", value, shape=(*shape[: axis + 1], ONE, *shape[axis + 1 :]))
-    none = [ZERO] * (len(shape) + 1)
-    behind = list(none)
-    behind[axis + 1] = Dim.of(by - 1)
-    padded = b.emit("pad", spread, low=tuple(none), high=tuple(behind))
-    flat = b.emit("reshape", padded, shape=(*shape[:axis], shape[axis] * by, *shape[axis + 1 :]))
-    return slice_axis(b, flat, axis, ZERO, shape[axis] * by - (by - 1))
 
 
 def pad_jvp(b: Builder, op: Applied) -> Any:

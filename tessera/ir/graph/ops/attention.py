@@ -87,11 +87,11 @@ def _attend(q: Array, k: Array, v: Array, added: Array | float, scale: float | N
     factor = 1.0 / np.sqrt(max(q.shape[3], 1)) if scale is None else scale
     with np.errstate(all="ignore"):
         scores = q.astype(np.float64) @ np.swapaxes(keys, 2, 3) * factor + added
-        weights, lse = _weigh(scores)
+        weights, lse = weigh(scores)
         return round_as(weights @ values, dtype_of(q)), round_as(lse, dtype_of(q).compute)
 
 
-def _weigh(scores: Array) -> tuple[Array, Array]:
+def weigh(scores: Array) -> tuple[Array, Array]:
     """Softmax of the last axis, with zeros for nothing but -inf, and its log-sum-exp."""
     top = scores.max(-1, keepdims=True, initial=-np.inf)
     shift = np.where(top == -np.inf, 0.0, top)

@@ -10,7 +10,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, round_as
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, PolicyRule, Sample
-from tessera.ir.graph.building import Types, cast, check_float, constant, cost_of, expand, match_dims, size_value
+from tessera.ir.graph.building import Types, cast, check_float, constant, cost_of, expand, match_shapes, size_value
 from tessera.ir.graph.ops import attention as forward
 from tessera.ir.graph.ops.attention import CAUSAL, SCALE, causal_mask, scale_value
 from tessera.ir.graph.ops.contraction import accumulate_matmul
@@ -95,17 +95,29 @@ def _split_tangent(operands: Sequence[Any], attributes: Attributes) -> tuple[Seq
     return operands[:5], operands[5:first], [tangents.get(number) for number in range(4)]
 
 
+def check_tangents(ctx: InferContext, op: str, types: Types, by: Sequence[int]) -> None:
+    """Raises where there is not one tangent, behind all other operands, for each that is said to have one."""
+    differentiable = len(types) - len(by) - 2
+    if differentiable < 3 or len(set(by)) < len(by) or any(not 0 <= number < differentiable for number in by):
+        raise ctx.fail(
+            f"`{op}` of {len(types)} operands has no tangents by {list(by)}",
+            help="operands are `q`, `k`, `v`, `out`, `lse`, others, and a tangent for each number in `by`: 0 to 2 are "
+            "`q`, `k` and `v`, those from 3 on the others",
+        )
+
+
 def _infer_tangent(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    check_tangents(ctx, "attention_tangent", types, attributes["by"])
     (q, k, v, out, lse), masks, tangents = _split_tangent(types, attributes)
     for name, given in zip(("q", "k", "v", "out", "lse"), (q, k, v, out, lse), strict=True):
         check_float(ctx, "attention_tangent", given, name)
     wanted = _WITH_LSE.infer(ctx, [q, k, v, *masks], {**attributes, "part": 0})
     for name, given, one in zip(("out", "lse"), (out, lse), wanted, strict=True):
-        match_dims(ctx, "attention_tangent", Named(name, given.shape), Named("result", one.shape), range(one.rank))
+        match_shapes(ctx, "attention_tangent", Named(name, given.shape), Named("result", one.shape))
     for name, given, own in zip(("q", "k", "v", "mask"), tangents, (q, k, v, *masks), strict=False):
         if given is not None:
             tangent = Named(f"tangent of {name}", given.shape)
-            match_dims(ctx, "attention_tangent", tangent, Named(name, own.shape), range(own.rank))
+            match_shapes(ctx, "attention_tangent", tangent, Named(name, own.shape))
     return list(wanted)
 
 
@@ -195,9 +207,7 @@ def _infer_backward(ctx: InferContext, types: Types, attributes: Attributes) -> 
     out, rows = _WITH_LSE.infer(ctx, [q, k, v, *masks], {**attributes, "part": 0})
     given = (("cotangent", cotangent, out), ("lse", lse, rows), ("delta", delta, rows))
     for name, one, wanted in given:
-        if one.rank != wanted.rank:
-            raise ctx.fail(f"`attention_backward` needs `{name}` of {wanted.rank} axes, got {one.rank}")
-        match_dims(ctx, "attention_backward", Named(name, one.shape), Named("result", wanted.shape), range(one.rank))
+        match_shapes(ctx, "attention_backward", Named(name, one.shape), Named("result", wanted.shape))
     return [q, k, v]
 
 

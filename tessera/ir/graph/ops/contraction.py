@@ -49,7 +49,7 @@ def coordinate(group: str, index: int) -> Dim:
     return Dim.symbol(f"{group}{index}")
 
 
-def _with_segments(sizes: Callable[[Types, Attributes], tuple[Dim, Dim]]) -> AttributeRule:
+def with_segments(sizes: Callable[[Types, Attributes], tuple[Dim, Dim]]) -> AttributeRule:
     """The rule that cuts K into segments; `sizes` are K and the columns."""
 
     def rule(types: Types, attributes: Attributes) -> Attributes:
@@ -61,7 +61,7 @@ def _with_segments(sizes: Callable[[Types, Attributes], tuple[Dim, Dim]]) -> Att
     return rule
 
 
-def _check_segments(ctx: InferContext, op: str, whole: TensorType, k: Dim, attributes: Attributes) -> TensorType:
+def check_segments(ctx: InferContext, op: str, whole: TensorType, k: Dim, attributes: Attributes) -> TensorType:
     """The type of a result, or of partial ones: one for each segment, in the accumulator."""
     length: Dim | None = attributes["segment"]
     if length is not None and ((length % UNIT).value != 0 or length.value == 0):
@@ -73,7 +73,7 @@ def _check_segments(ctx: InferContext, op: str, whole: TensorType, k: Dim, attri
     return TensorType((k.ceildiv(length), *whole.shape), attributes["accumulate"] or whole.dtype)
 
 
-def _segment_maps(maps: ContractionMaps, attributes: Attributes) -> ContractionMaps:
+def segment_maps(maps: ContractionMaps, attributes: Attributes) -> ContractionMaps:
     """The maps of partial results: segments are the first batch axis, and K is what a segment has of it."""
     if not attributes.get("partial"):
         return maps
@@ -83,10 +83,11 @@ def _segment_maps(maps: ContractionMaps, attributes: Attributes) -> ContractionM
     parts = delinear(coordinate("b", 0) * length + coordinate("k", 0), maps.k)
     where = {**batch, **{f"k{axis}": part for axis, part in enumerate(parts)}}
     lhs, rhs = (tuple(index.substitute(where) for index in own) for own in (maps.lhs, maps.rhs))
+    windows = tuple((operand, index.substitute(where), extent) for operand, index, extent in maps.windows)
     count = whole.ceildiv(length)
-    return ContractionMaps(
-        (count, *maps.batch), maps.m, maps.n, (length,), lhs, rhs, cut=whole - coordinate("b", 0) * length
-    )
+    cut = whole - coordinate("b", 0) * length
+    kept = maps.in_memory, maps.are_copied
+    return ContractionMaps((count, *maps.batch), maps.m, maps.n, (length,), lhs, rhs, windows, cut, *kept)
 
 
 def accumulator(result: DType) -> DType:
@@ -149,7 +150,7 @@ def _infer_matmul(ctx: InferContext, types: Types, attributes: Attributes) -> Ty
     ctx.equal(a.shape[-1], b.shape[at], f"{message} {inner} must be equal")
     batch = broadcast(ctx, "matmul", Named("a", a.shape[:-2]), Named("b", b.shape[:-2]))
     whole = TensorType((*batch, *a.shape[-2:-1], *b.shape[-1:][: b.rank - 1]), dtype)
-    return [_check_segments(ctx, "matmul", whole, a.shape[-1], attributes)]
+    return [check_segments(ctx, "matmul", whole, a.shape[-1], attributes)]
 
 
 def _matmul_sizes(types: Types, attributes: Attributes) -> tuple[Dim, Dim]:
@@ -192,7 +193,7 @@ def _matmul_maps(types: Types, attributes: Attributes) -> ContractionMaps:
         lhs=(*(_batch_map(a.shape[:-2], batch) if batch else ()), *row, *inner),
         rhs=(*_batch_map(b.shape[:-2], batch), *inner, *column),
     )
-    return _segment_maps(maps, attributes)
+    return segment_maps(maps, attributes)
 
 
 def reference_accumulator(a: Array, b: Array, result: DType, accumulate: DType | None) -> DType:
@@ -292,7 +293,7 @@ def _infer_dot_general(ctx: InferContext, types: Types, attributes: Attributes) 
             same_dim(ctx, a.shape[x], b.shape[y], f"{message}, which differ")
     kept = (*(a.shape[axis] for axis in (*a_batch, *a_free)), *(b.shape[axis] for axis in b_free))
     k = product(a.shape[axis] for axis in a_contract)
-    return [_check_segments(ctx, "dot_general", TensorType(kept, dtype), k, attributes)]
+    return [check_segments(ctx, "dot_general", TensorType(kept, dtype), k, attributes)]
 
 
 def _dot_general_sizes(types: Types, attributes: Attributes) -> tuple[Dim, Dim]:
@@ -317,7 +318,7 @@ def _dot_general_maps(types: Types, attributes: Attributes) -> ContractionMaps:
     batch, contract, _ = _split_axes(attributes, "lhs", a.rank)
     shared = tuple(a.shape[axis] for axis in batch)
     k = tuple(a.shape[axis] for axis in contract)
-    return _segment_maps(ContractionMaps(batch=shared, m=m, n=n, k=k, lhs=lhs, rhs=rhs), attributes)
+    return segment_maps(ContractionMaps(batch=shared, m=m, n=n, k=k, lhs=lhs, rhs=rhs), attributes)
 
 
 def _reorder_dot_general(types: Types, attributes: Attributes, number: int, axes: Axes) -> Reordered | None:
@@ -459,7 +460,7 @@ MATMUL = OpSpec(
     operands=("a", "b"),
     attributes=NUMERICS,
     infer=_infer_matmul,
-    attribute_rule=_with_segments(_matmul_sizes),
+    attribute_rule=with_segments(_matmul_sizes),
     jvp="multilinear",
     transpose="contraction:matmul",
     batch="matmul",
@@ -497,7 +498,7 @@ DOT_GENERAL = OpSpec(
         *NUMERICS,
     ),
     infer=_infer_dot_general,
-    attribute_rule=_with_segments(_dot_general_sizes),
+    attribute_rule=with_segments(_dot_general_sizes),
     jvp="multilinear",
     transpose="contraction:dot_general",
     batch="dot_general",

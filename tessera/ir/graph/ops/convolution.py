@@ -102,7 +102,7 @@ class Window:
 
 def window_of(sizes: Shape, taps: Shape, attributes: Attributes) -> Window:
     """The window that the attributes `WINDOW` describe; `same` pads the odd one after, as a size that is a dim."""
-    strides, dilations = (_per_axis(attributes, name, len(sizes)) for name in ("stride", "dilation"))
+    strides, dilations = (per_axis(attributes, name, len(sizes)) for name in ("stride", "dilation"))
     if attributes["padding_mode"] == "same":
         covered = [
             (size.ceildiv(stride) - 1) * stride + (tap - 1) * dilation + 1
@@ -119,13 +119,13 @@ def window_of(sizes: Shape, taps: Shape, attributes: Attributes) -> Window:
     return Window(taps, strides, dilations, low, high)
 
 
-def _per_axis(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
+def per_axis(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
     """An attribute given once for all axes, or once for each, as one number each."""
     given = axes_attribute(attributes, name)
     return given * count if len(given) == 1 else given
 
 
-def _check_window(ctx: InferContext, op: str, attributes: Attributes, spatial: int) -> None:
+def check_window(ctx: InferContext, op: str, attributes: Attributes, spatial: int) -> None:
     """Raises where stride, dilation or padding cannot be what they say."""
     for name in ("stride", "dilation"):
         given = axes_attribute(attributes, name)
@@ -155,7 +155,7 @@ def _pad(b: Builder, x: Any, window: Window, fill: float) -> Any:
     return b.emit("pad", x, low=(*zeros, *window.low), high=(*zeros, *window.high), value=fill)
 
 
-def _window_values(x: Array, kept: int, window: Window, fill: float) -> Array:
+def window_values(x: Array, kept: int, window: Window, fill: float) -> Array:
     """For each element of the window, in row-major order, what it reads at every position of the window."""
     pads = zip(static_shape(window.low), static_shape(window.high), strict=True)
     padded = np.pad(x, [(0, 0)] * kept + list(pads), constant_values=fill)
@@ -175,7 +175,7 @@ def _window_values(x: Array, kept: int, window: Window, fill: float) -> Array:
 def _infer_conv(op: str, spatial: int) -> Any:
     def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
         x, w = types
-        layout = "[N, C, L]" if spatial == 1 else "[N, C, H, W]"
+        layout = ("[N, C, L]", "[N, C, H, W]", "[N, C, D, H, W]")[spatial - 1]
         for name, operand in (("x", x), ("w", w)):
             if operand.rank != spatial + 2:
                 raise ctx.fail(
@@ -183,7 +183,7 @@ def _infer_conv(op: str, spatial: int) -> Any:
                     help=f"`x` is {layout}, `w` is [O, C // groups, ...kernel]",
                 )
         dtype = contraction_dtype(ctx, op, types, attributes)
-        _check_window(ctx, op, attributes, spatial)
+        check_window(ctx, op, attributes, spatial)
         groups = int(attributes["groups"])
         if groups < 1 or (x.shape[1] % groups).value not in (0, None) or (w.shape[0] % groups).value not in (0, None):
             raise ctx.fail(f"`groups` = {groups} must divide the {x.shape[1]} channels in and {w.shape[0]} out")
@@ -191,7 +191,8 @@ def _infer_conv(op: str, spatial: int) -> Any:
             ctx,
             x.shape[1],
             w.shape[1] * groups,
-            f"`{op}` of {text(x.shape)} with {text(w.shape)} in {groups} groups: the channels differ",
+            f"`{op}` of {text(x.shape)} with {text(w.shape)}{f' in {groups} groups' if groups > 1 else ''}: "
+            "the channels differ",
         )
         extents = _infer_extents(ctx, op, x.shape[2:], w.shape[2:], attributes)
         return [TensorType((x.shape[0], w.shape[0], *extents), dtype)]
@@ -204,15 +205,20 @@ def _decompose_conv(b: Builder, operands: Sequence[Any], attributes: Attributes)
     x, w = operands
     x_shape, w_shape = b.type_of(x).shape, b.type_of(w).shape
     groups, window = int(attributes["groups"]), window_of(x_shape[2:], w_shape[2:], attributes)
+    # One channel or one tap leaves nothing to order, and the weights are read as they are.
+    taps_first = w_shape[1].value != 1 and product(w_shape[2:]).value != 1
+    if taps_first:
+        w = b.emit("transpose", w, axes=(0, *range(2, len(w_shape)), 1))
     if groups > 1:
         x = b.emit("reshape", x, shape=(x_shape[0], Dim.constant(groups), w_shape[1], *x_shape[2:]))
-        w = b.emit("reshape", w, shape=(Dim.constant(groups), w_shape[0] // groups, *w_shape[1:]))
+        w = b.emit("reshape", w, shape=(Dim.constant(groups), w_shape[0] // groups, *b.type_of(w).shape[1:]))
     out = b.emit(
         "conv_windows",
         w,
         x,
         **window.attributes,
         grouped=groups > 1,
+        taps_first=taps_first,
         accumulate=attributes["accumulate"],
         dtype=attributes["dtype"],
     )
@@ -234,41 +240,54 @@ def _infer_windows(ctx: InferContext, types: Types, attributes: Attributes) -> T
     dtype = contraction_dtype(ctx, "conv_windows", types, attributes)
     if attributes["grouped"]:
         same_dim(ctx, w.shape[0], x.shape[1], "`conv_windows` needs equal groups")
-    same_dim(ctx, w.shape[lead - 1], x.shape[lead - 1], "`conv_windows` needs equal channels")
-    extents = _declared_window(w.shape[lead:], attributes).extents(x.shape[lead:])
+    channels, taps = weight_dims(w.shape, attributes)
+    same_dim(ctx, channels, x.shape[lead - 1], "`conv_windows` needs equal channels")
+    extents = declared_window(taps, attributes).extents(x.shape[lead:])
     return [TensorType((x.shape[0], *x.shape[1 : lead - 1], w.shape[lead - 2], *extents), dtype)]
 
 
-def _declared_window(taps: Shape, attributes: Attributes) -> Window:
+def declared_window(taps: Shape, attributes: Attributes) -> Window:
     """The window of `conv_windows`."""
     stride, dilation, low, high = (attributes[name] for name in ("stride", "dilation", "low", "high"))
     return Window(taps, tuple(stride), tuple(dilation), tuple(map(Dim.of, low)), tuple(map(Dim.of, high)))
 
 
 def _conv_maps(types: Types, attributes: Attributes) -> ContractionMaps:
-    """An implicit GEMM: rows are output channels, columns are positions of the window, K is its elements."""
+    """An implicit GEMM: rows are output channels, columns positions of the window, K is the window, then channels."""
     w, x = types
     grouped = bool(attributes["grouped"])
     lead = 3 if grouped else 2
-    window = _declared_window(w.shape[lead:], attributes)
+    channels, taps = weight_dims(w.shape, attributes)
+    window = declared_window(taps, attributes)
     extents = window.extents(x.shape[lead:])
     group = (coordinate("b", 1),) if grouped else ()
     read: list[Dim] = []
     windows: list[tuple[int, Dim, Dim]] = []
     for axis, size in enumerate(x.shape[lead:]):
         start = coordinate("n", axis) * window.strides[axis] - window.low[axis]
-        read.append(start + coordinate("k", axis + 1) * window.dilations[axis])
-        if window.low[axis].value != 0 or window.high[axis].value != 0:
+        read.append(start + coordinate("k", axis) * window.dilations[axis])
+        # Of one channel all are listed, also those that are never left: they say how the plane lies in memory.
+        if window.low[axis].value != 0 or window.high[axis].value != 0 or channels.value == 1:
             windows.append((1, read[-1], size))
+    spatial = len(extents)
+    inner = tuple(coordinate("k", axis) for axis in range(spatial + 1))
+    own = inner if attributes["taps_first"] else (inner[-1], *inner[:-1])
     return ContractionMaps(
         batch=(x.shape[0], *x.shape[1 : lead - 1]),
         m=(w.shape[lead - 2],),
         n=extents,
-        k=w.shape[lead - 1 :],
-        lhs=(*group, coordinate("m", 0), *(coordinate("k", axis) for axis in range(len(extents) + 1))),
-        rhs=(coordinate("b", 0), *group, coordinate("k", 0), *read),
+        k=(*taps, channels),
+        lhs=(*group, coordinate("m", 0), *own),
+        rhs=(coordinate("b", 0), *group, inner[-1], *read),
         windows=tuple(windows),
+        in_memory=(0,) if attributes["taps_first"] else (),
     )
+
+
+def weight_dims(shape: Shape, attributes: Attributes) -> tuple[Dim, Shape]:
+    """The channels and the taps of weights that `conv_windows` reads."""
+    inner = shape[2 if attributes["grouped"] else 1 :]
+    return (inner[-1], inner[:-1]) if attributes["taps_first"] else (inner[0], inner[1:])
 
 
 def conv_windows_reference(
@@ -276,14 +295,16 @@ def conv_windows_reference(
     x: Array,
     *,
     grouped: bool = False,
+    taps_first: bool = False,
     accumulate: DType | None = None,
     dtype: DType | None = None,
     **declared: Any,
 ) -> Array:
-    """Pad with zeros, make every window a column (im2col), and multiply matrices."""
+    """Pad with zeros, make every window a column (im2col) of its elements, each with all channels, and multiply."""
     weights, image = (w, x) if grouped else (w[np.newaxis], x[:, np.newaxis])
-    window = _declared_window(dims(*weights.shape[3:]), declared)
-    columns = np.moveaxis(_window_values(image, 3, window, 0.0), 0, 3)
+    weights = weights if taps_first else np.moveaxis(weights, 2, -1)
+    window = declared_window(dims(*weights.shape[2:-1]), declared)
+    columns = np.moveaxis(window_values(image, 3, window, 0.0), 0, 2)
     extents, inner = columns.shape[4:], math.prod(weights.shape[2:])
     matrix = columns.reshape(*image.shape[:2], inner, math.prod(extents))
     rows = weights.reshape(*weights.shape[:2], inner)
@@ -309,10 +330,10 @@ def conv_reference(
     return out.reshape(x.shape[0], w.shape[0], *out.shape[3:])
 
 
-def _accumulate_conv(
+def accumulate_conv(
     b: Builder, operands: Sequence[Any], attributes: Attributes, total: DType, emit_composite: Any
 ) -> Any:
-    """A convolution in an accumulator that its kernel lacks: products in f32, summed over channels and window."""
+    """A convolution in an accumulator that its kernel lacks: products in f32, summed over window and channels."""
     x, w = (cast(b, value, dt.f32) for value in operands)
     image, filters = b.type_of(x).shape, b.type_of(w).shape
     groups, spatial = int(attributes["groups"]), len(image) - 2
@@ -333,7 +354,11 @@ def _accumulate_conv(
         index = along if index is None else b.emit("add", index, along)
     x = b.emit("take", x, index, axis=2 + len(split))
     count, windows = product(filters[1:]), product(extents)
-    x = b.emit("reshape", x, shape=(image[0], *split, ONE, count, windows))
+    # The window, then its channels: [N, groups?, C, taps, ...] to [N, groups?, taps, C, ...].
+    lead, rank = 1 + len(split), b.type_of(x).rank
+    order = (*range(lead), *range(lead + 1, lead + 1 + spatial), lead, *range(lead + 1 + spatial, rank))
+    x = b.emit("reshape", b.emit("transpose", x, axes=order), shape=(image[0], *split, ONE, count, windows))
+    w = b.emit("transpose", w, axes=(0, *range(2, 2 + spatial), 1))
     w = b.emit("reshape", w, shape=(*split, *rows, count, ONE))
     made = b.emit("sum", b.emit("mul", x, w), axes=(2 + len(split),), keepdims=False, accumulate=total)
     return b.emit("reshape", made, shape=(image[0], filters[0], *extents))
@@ -365,7 +390,7 @@ def _conv(op: str, spatial: int, summary: str, samples: tuple[Sample, ...]) -> O
         dtypes=FLOATS,
         decompose=_decompose_conv,
         samples=samples,
-        policy=PolicyRule("contract", accumulate=_accumulate_conv, block_axis=partial(_conv_block_axis, op)),
+        policy=PolicyRule("contract", accumulate=accumulate_conv, block_axis=partial(_conv_block_axis, op)),
         interval=ANYTHING,
     )
 
@@ -396,9 +421,20 @@ CONV2D = _conv(
     ),
 )
 
+CONV3D = _conv(
+    "conv3d",
+    3,
+    "Convolution (no flip) of x[N, C, D, H, W] with w[O, C // groups, KD, KH, KW]; gives [N, O, D', H', W'].",
+    (
+        Sample("valid", normal((2, 3, 3, 4, 5), (4, 3, 2, 2, 3))),
+        Sample("padded", normal((1, 2, 3, 3, 4), (3, 2, 3, 3, 3)), {"padding": (1,), "stride": (1, 2, 1)}),
+        Sample("groups", normal((1, 4, 3, 4, 3), (2, 2, 2, 1, 2)), {"groups": 2, "dilation": (1, 2, 1)}),
+    ),
+)
+
 CONV_WINDOWS = OpSpec(
     name="tgraph.conv_windows",
-    summary="The contraction under conv1d and conv2d: w[G?, O, C, ...] over windows of x[N, G?, C, ...].",
+    summary="The contraction under conv1d, conv2d and conv3d: w[G?, O, C, ...] over windows of x[N, G?, C, ...].",
     operands=("w", "x"),
     attributes=(
         Attribute("stride", "ints"),
@@ -406,6 +442,7 @@ CONV_WINDOWS = OpSpec(
         Attribute("low", "dims", doc="zeros before each spatial axis"),
         Attribute("high", "dims", doc="zeros after each spatial axis"),
         Attribute("grouped", "bool", False, "whether `w` and `x` have a group axis"),
+        Attribute("taps_first", "bool", False, "`w` is [G?, O, ..., C], the order that products are added in"),
         *NUMERICS,
     ),
     jvp="multilinear",
@@ -428,6 +465,11 @@ CONV_WINDOWS = OpSpec(
             "grouped",
             normal((2, 3, 2, 2), (2, 2, 2, 6)),
             {"stride": (1,), "dilation": (2,), "low": dims(0), "high": dims(1), "grouped": True},
+        ),
+        Sample(
+            "taps first",
+            normal((3, 2, 3, 2), (2, 2, 4, 5)),
+            {"stride": (1, 2), "dilation": (1, 1), "low": dims(1, 0), "high": dims(0, 1), "taps_first": True},
         ),
     ),
     policy=KEEP,
@@ -455,7 +497,7 @@ def _infer_pool(op: str) -> Any:
         if not 1 <= len(window) <= x.rank or any(taps < 1 for taps in window):
             raise ctx.fail(f"`{op}` of {text(x.shape)} needs a window of 1..{x.rank} positive numbers, got {window}")
         full = {**attributes, "stride": attributes["stride"] or window}
-        _check_window(ctx, op, full, len(window))
+        check_window(ctx, op, full, len(window))
         check_accumulator(ctx, op, x, attributes.get("accumulate"))
         kept = x.rank - len(window)
         extents = _infer_extents(ctx, op, x.shape[kept:], dims(*window), full)
@@ -525,7 +567,7 @@ def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) 
 
 
 def _pooled_values(x: Array, attributes: Attributes, fill: float) -> Array:
-    return _window_values(x, *_pool_window(dims(*x.shape), attributes), fill)
+    return window_values(x, *_pool_window(dims(*x.shape), attributes), fill)
 
 
 def max_pool_reference(x: Array, **attributes: Any) -> Array:
@@ -565,6 +607,7 @@ CASES = (
 SPECS: tuple[OpSpec, ...] = (
     CONV1D,
     CONV2D,
+    CONV3D,
     CONV_WINDOWS,
     OpSpec(
         name="tgraph.max_pool",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ def view(
     simplify: Simplify | None = None,
     results: tuple[str, ...] = ("out",),
     space: Callable[[Attributes], str] | None = None,
+    order: str = "",
     jvp: str = "linear",
 ) -> OpSpec:
     """The declaration of an op that only reads elsewhere."""
@@ -60,7 +62,7 @@ def view(
         dtypes=STORED,
         cost=moving_cost,
         simplify=simplify,
-        lower=View(maps, space),
+        lower=View(maps, space, order=order),
         jvp=jvp,
         transpose=f"movement:{name}" if jvp == "linear" else None,
     )
@@ -262,6 +264,7 @@ TRANSPOSE = view(
     infer=_infer_transpose,
     reference=_transpose_reference,
     maps=lambda x, outs, attributes: [index_maps.transpose_map(attributes["axes"])],
+    order="axes",
     samples=(
         moving_sample((3, 5), axes=(1, 0)),
         moving_sample((2, 3, 5), axes=(2, 0, 1)),
@@ -350,7 +353,7 @@ def _infer_slice(ctx: InferContext, types: Types, attributes: Attributes) -> Typ
         where = f"`slice` of {path('x', axis, x.shape[axis])} from {first} to {last} by {by}"
         if by == 0:
             raise ctx.fail(f"{where}: the step cannot be 0")
-        extent = slice_extent(first, last, by)
+        extent = slice_extent(first, last, by, x.shape[axis])
         if extent.value != 0:
             lowest, highest = (first, last) if by > 0 else (last + 1, first + 1)
             _check_at_most(ctx, ZERO, lowest, f"{where} starts before the axis")
@@ -378,8 +381,11 @@ def _simplify_slice(simplifier: Simplifier, operands: Sequence[Any], attributes:
     base = tuple(inner.attributes["start"])
     first, last = (tuple(own + by for own, by in zip(base, ends, strict=True)) for ends in (start, stop))
     # bounds that hold by a guard on the two slices may need another on the one: leave those
-    shape = simplifier.type_of(inner.operands[0]).shape
+    shape, whole = (simplifier.type_of(one).shape for one in (inner.operands[0], operands[0]))
     if not all(is_at_least(a, 0) and is_at_most(b, dim) for a, b, dim in zip(first, last, shape, strict=True)):
+        return None
+    # all of an axis by a guard is not written as its size is: the one slice may be all by algebra, and the two not
+    if any(map(ne, map(slice_extent, first, last, step, shape), map(slice_extent, start, stop, step, whole))):
         return None
     return simplifier.emit("slice", inner.operands[0], start=first, stop=last, step=step)
 

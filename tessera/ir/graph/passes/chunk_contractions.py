@@ -10,7 +10,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.ir.base.build import Build, is_removable, tensor_value
+from tessera.ir.base.build import Build, is_removable, region_of, tensor_value
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policies_of
@@ -274,6 +274,7 @@ class _Body:
         assert isinstance(op, SpecOp)
         self.builder.span, self.builder.policy = op.span, next(iter(policies_of(op)), SILENT)
         self.builder.device = str(plain(op.attributes[DEVICE])) if DEVICE in op.attributes else ""
+        self.builder.region = region_of(op)
         attributes = op.values() if axis is None else cut_attributes(op, axis, self.chunk)
         axes = (None if axis is None else cut_axes(op, axis)) or (None,) * len(op.operands)
         given = zip(map(resolve, op.operands), axes, strict=True)

@@ -117,7 +117,7 @@ class Batcher:
         rows = [value.value for value in given if value.is_batched]
         others = [value.value for value in given if not value.is_batched]
         inner = TapeBuilder()
-        inner.span, inner.policy, inner.device = b.span, b.policy, b.device
+        inner.span, inner.policy, inner.device, inner.region = b.span, b.policy, b.device, b.region
         types = [b.type_of(value) for value in rows]
         scanned = add_inputs(
             inner.tape, [one.with_shape(one.shape[1:]) for one in types], [f"row_{at}" for at in range(len(rows))]

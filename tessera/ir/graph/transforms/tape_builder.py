@@ -28,15 +28,15 @@ from tessera.types.shape import Shape, TensorType
 class TapeBuilder:
     """Appends records to a tape, running their shape rules; values are the tape's numbers.
 
-    New records have the line, the policy and the device of the record of the forward program that they come from, which
-    the builder is told to `follow`, so that errors, reports and profiles name the user's line.
+    New records have the line, the policy, the device and the mesh axes of the record of the forward program that they
+    come from, which the builder is told to `follow`, so that errors, reports and profiles name the user's line.
     """
 
     def __init__(self, tape: Tape | None = None) -> None:
         self.tape = tape if tape is not None else Tape()
         self.span: Span | None = None
         self.policy: Policy = SILENT
-        self.device = ""
+        self.device = self.region = ""
         guards = Guards((guard.left, guard.right, guard.what) for guard in self.tape.guards)
         self._context = RuleContext(guards, self._guard)
 
@@ -52,7 +52,7 @@ class TapeBuilder:
 
     def follow(self, source: Record) -> None:
         """Let what is emitted next come from the line of a record."""
-        self.span, self.policy, self.device = source.span, source.policy, source.device
+        self.span, self.policy, self.device, self.region = source.span, source.policy, source.device, source.region
 
     def type_of(self, value: Any) -> TensorType:
         return self.tape.types[int(value)]
@@ -66,7 +66,8 @@ class TapeBuilder:
     def append(self, spec: OpSpec, operands: Sequence[int], attributes: Mapping[str, Any]) -> tuple[int, ...]:
         """The results of an op with all its attributes."""
         results = tuple(self.tape.new_value(type) for type in self.infer(spec, operands, attributes))
-        record = Record(spec.name, tuple(operands), attributes, results, self.span, self.policy, self.device)
+        about = self.span, self.policy, self.device, self.region
+        record = Record(spec.name, tuple(operands), attributes, results, *about)
         self.tape.records.append(record)
         for body in record.bodies if spec.region_names else ():
             self.assume(body)

@@ -29,6 +29,7 @@ from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
 from tessera.types.numerics import LEAF
+from tessera.types.shape import is_at_least
 
 # Reductions along a loop: what a loop carries, how a tile is accumulated, and how the lanes are reduced at the end.
 
@@ -207,7 +208,9 @@ def _join(block: Block, number: int) -> None:
     assert isinstance(argument.type, BufferAttr)
     shape = argument.type.shape
     runs = joined_runs(shape, [op.map for op in accesses])
-    if len(accesses) < len(users) or len(runs) == len(shape):
+    # Copies that read windows see the dims of an image.
+    is_windowed = any(isinstance(op, LoadOp) and op.windows for op in accesses)
+    if len(accesses) < len(users) or len(runs) == len(shape) or is_windowed:
         return
     joined = argument.type.data.with_shape([product(shape[first:end]) for first, end in runs])
     for op in accesses:
@@ -271,8 +274,10 @@ def axes_of(maps: ContractionMaps, number: int) -> dict[str, Dim]:
 def is_walkable(at: Sequence[Dim], shape: Sequence[Dim], axes: Mapping[str, Dim], may_cut: bool = False) -> bool:
     """Whether each axis runs along one dim, element by element, to its end, and one of them along the last.
 
-    With `may_cut`, outer dims may go on where an axis ends.
+    With `may_cut`, outer dims may go on where an axis ends. Dims of one element at the end are no dims of memory.
     """
+    while shape and shape[-1].value == 1:
+        at, shape = at[:-1], shape[:-1]
     runs = joined_runs(shape, [at])
     joined = [linear(at[first:end], shape[first:end]) if end > first + 1 else at[first] for first, end in runs]
     sizes = [product(shape[first:end]) for first, end in runs]
@@ -397,6 +402,9 @@ class Evaluator:
         return self.makers[value].span if value in self.makers else None
 
     def load(self, value: int, at: IndexMap, region: TileRegion, **options: Any) -> SSAValue:
+        """A tile of what is in memory, as it is or through views: a group may read it in another order."""
+        while value not in self.buffers:
+            ((value, at),) = operand_reads(self.body, self.makers[value], value, at)
         buffer = self.buffers[value]
         where = (linear(at, self.body.types[value].shape),) if self.flat else at
         return self.tile.load(buffer, where, region, **options)
@@ -406,9 +414,8 @@ class Evaluator:
         indices = [self.value(operand, map, region) for operand, map in others]
         assert data in self.buffers, "what is gathered from is in memory"
         if lower.fill is not None:
-            shape, out = (self.body.types[one].shape for one in (data, value))
-            padded = padded_axes(shape, out, where, at)
-            windows = [part for axis in padded for part in (where[axis], shape[axis])]
+            shape = self.body.types[data].shape
+            windows = [part for axis in padded_axes(self.body, record) for part in (where[axis], shape[axis])]
             return self.load(data, where, region, windows=windows, pad=lower.fill(record.attributes))
         checked = record.attributes.get("checked")
         if checked is None and not record.attributes.get("masked"):
@@ -433,9 +440,24 @@ class Evaluator:
         return self._memory[-1][(value, at, region.axes, region.sizes)]
 
 
-def padded_axes(shape: Sequence[Dim], out: Sequence[Dim], where: IndexMap, at: IndexMap) -> list[int]:
-    """The axes along which an operand of `shape`, read at `where` for a result at `at`, has other bounds than that."""
-    return [axis for axis in range(len(shape)) if (where[axis], shape[axis]) != (at[axis], out[axis])]
+def padded_axes(body: Tape, record: Record) -> list[int]:
+    """The axes of what a gather reads along which some element may be outside."""
+    types, outs = ([body.types[value] for value in values] for values in (record.operands, record.results))
+    read = spec_of(record).lower.maps(types, outs, record.attributes)[0]
+    sizes = {f"d{axis}": size for axis, size in enumerate(outs[0].shape)}
+    return [axis for axis, size in enumerate(types[0].shape) if not _is_inside(read[axis], size, sizes)]
+
+
+def _is_inside(index: Dim, size: Dim, sizes: Mapping[str, Dim]) -> bool:
+    """Whether an index that is linear in coordinates of these sizes is known to be one of a dim."""
+    lowest = highest = index
+    for name in sizes.keys() & index.symbols:
+        parts = index.coefficient(name)
+        if parts is None or parts[0].value is None:
+            return False
+        ends = (0, sizes[name] - 1) if parts[0].value > 0 else (sizes[name] - 1, 0)
+        lowest, highest = lowest.substitute({name: ends[0]}), highest.substitute({name: ends[1]})
+    return is_at_least(lowest, 0) and is_at_least(size - highest, 1)
 
 
 def _is_indexed(read: Dim) -> bool:
@@ -472,7 +494,7 @@ class Leaves:
             self.visit(operand, where)
             if isinstance(lower, Gather) and lower.fill is not None:
                 # They are compared with bounds one by one.
-                self.numbers += [at[axis] for axis in padded_axes(types[operand].shape, types[value].shape, where, at)]
+                self.numbers += [where[axis] for axis in padded_axes(self.body, record)]
         if isinstance(lower, Pointwise):
             lower.block(_Probe(self, at), [None] * len(record.operands), record.attributes, types[value])
         elif not isinstance(lower, View | Gather):

@@ -192,7 +192,7 @@ class InlineProducer(FusionRule):
         if self.program.orientation is not None:
             # What lies across K is written along it first: what is rounded here need not wait for the other operand.
             across = tuple(across[number] for number in (0, 1) if self._is_read_from(contraction, number, rounding))
-        is_copied = layout["mode"] == tf32.name and not any(across) and not layout["is_windowed"]
+        is_copied = layout["mode"] == tf32.name and not any(across)
         return is_copied and self._is_whole(rounding, contraction, maps)
 
     def _is_read_from(self, contraction: Record, number: int, rounding: Record) -> bool:

@@ -23,6 +23,7 @@ from tessera.types.policy import Policy
 if TYPE_CHECKING:
     from tessera.ir.schedule.emit.request import Request
     from tessera.ir.schedule.grouping import Group, Groups
+    from tessera.ir.schedule.layouts import Access
     from tessera.ir.schedule.program import Program, RowSpace
 
 
@@ -81,6 +82,10 @@ class GroupKind:
 
     def context(self, body: Tape, policy: Policy) -> dict[str, Any]:
         """What models of those choices may look at, beside machine, flops and bytes."""
+        return {}
+
+    def accesses(self, body: Tape, axes: tuple[int, ...]) -> Mapping[int, Sequence[Access]]:
+        """How the kernel of a body reads its inputs, by their number: those that an order of dims may suit better."""
         return {}
 
 

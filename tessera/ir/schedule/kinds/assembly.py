@@ -103,7 +103,7 @@ def _emit_joined(request: Request, record: Record, pieces: Sequence[Piece]) -> S
     rows = small_rows(walk.extents, request.machine)
     named = replace(request, name=f"{request.name}_0")
     if rows is not None:
-        sizes = dict(zip(walk.names[-2:], rows, strict=True))
+        sizes = dict(zip(walk.names[-len(rows) :], rows, strict=True))
         return emit_walk(named, "assembly", walk, sizes, True, store, by_blocks=False)
     sizes = {walk.names[-1]: map_tiles(request.machine)[0] * tiles_of_bytes(request)}
     return emit_walk(named, "assembly", walk, sizes, True, store, by_blocks=True)
@@ -172,7 +172,7 @@ def _emit_together(request: Request, record: Record, numbered: Sequence[tuple[in
     walk = walk_over(names, pieces[0].extent, addresses, leaves.numbers)
     sizes = plan_transposed(request, addresses, names, walk)
     if sizes is None and (rows := small_rows(walk.extents, request.machine)) is not None:
-        sizes = dict(zip(walk.names[-2:], rows, strict=True))
+        sizes = dict(zip(walk.names[-len(rows) :], rows, strict=True))
     return None if sizes is None else _emit(request, record, numbered, walk, sizes, by_blocks=False)
 
 

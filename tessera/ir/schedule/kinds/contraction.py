@@ -30,7 +30,8 @@ from tessera.ir.schedule.emit.evaluate import (
 )
 from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.schedule.kinds import KernelKind
-from tessera.ir.schedule.program import check_epilogue
+from tessera.ir.schedule.layouts import EPILOGUE, Access, along_rows, operand_accesses
+from tessera.ir.schedule.program import ReadMaps, check_epilogue, result_reads
 from tessera.ir.tile.facets import Assembly, Contraction, ContractionMaps, Pointwise, View
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, product
@@ -91,7 +92,7 @@ def layout_of(
     """What a choice of blocks depends on: the dtype of the operands, and whether they are contiguous in K.
 
     `lhs_row` and `rhs_row` are elements of a row of each in memory, which may have more of K than is contracted.
-    `mode` is `tf32` where they were rounded to that; `is_windowed` says that one operand is read through windows. Who
+    `mode` is `tf32` where they were rounded to that; `is_copied` says that copies read one of them through windows. Who
     asks about many contractions of one tape gives the `makers` of its values.
     """
     asked, makers = record.policy or policy, producers(body) if makers is None else makers
@@ -104,7 +105,7 @@ def layout_of(
         "is_rhs_n_major": rhs[0],
         "lhs_row": lhs[1],
         "rhs_row": rhs[1],
-        "is_windowed": bool(maps.windows),
+        "is_copied": maps.are_copied,
     }
 
 
@@ -361,6 +362,16 @@ class ContractionKind(KernelKind):
         more |= {"stored_bytes": body.types[record.results[0]].dtype.bytes}
         more |= {} if parts is None else {"segments": parts.batch[0].value}
         return {**extents, **layout_of(body, record, maps, policy), **more}
+
+    def accesses(self, body: Tape, axes: tuple[int, ...]) -> Mapping[int, Sequence[Access]]:
+        record, maps = contraction_in(body)
+        found = along_rows(body, result_reads(body), body.types[record.results[0]].shape, EPILOGUE)
+        for operand, at in zip(record.operands, (maps.lhs, maps.rhs), strict=True):
+            reads = ReadMaps(body)
+            reads.visit(operand, tuple(at))
+            for number, more in operand_accesses(body, reads.found, maps).items():
+                found.setdefault(number, []).extend(more)
+        return found
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
         return [emit_contraction(request)]

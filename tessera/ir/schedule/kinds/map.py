@@ -20,7 +20,8 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.kinds import KernelKind
-from tessera.ir.schedule.program import check_shapes
+from tessera.ir.schedule.layouts import MAP, MODELS, Access, along_rows
+from tessera.ir.schedule.program import check_shapes, result_reads
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.facets import Gather, Pointwise
 from tessera.ir.tile.language import TileRegion
@@ -63,16 +64,27 @@ ROWS = 2048
 """Elements of a tile of several rows, where the innermost dim is shorter than that."""
 
 
-def small_rows(extents: Sequence[Dim], machine: Machine) -> tuple[int, int] | None:
-    """Rows and columns of a tile for a GPU, where the innermost dim is so short that threads would idle.
+def small_rows(extents: Sequence[Dim], machine: Machine, total: int = ROWS) -> tuple[int, ...] | None:
+    """Sizes of a tile for a GPU along the last dims, where the innermost is so short that threads would idle.
 
-    None where it is not, or is symbolic.
+    A dim that is short itself has as many as waste little, and the one before it the others: about `total` of all.
+    None where the innermost dim is not short, or is symbolic.
     """
     inner = extents[-1].value if extents else None
-    if not machine.is_gpu or len(extents) < 2 or inner is None or not 1 < inner <= ROWS // 2:
+    if not machine.is_gpu or len(extents) < 2 or inner is None or not 1 < inner <= total // 2:
         return None
-    columns = next_power_of_two(inner)
-    return ROWS // columns, columns
+    sizes = [next_power_of_two(inner)]
+    for extent in reversed(extents[:-1]):
+        most = total // math.prod(sizes)
+        if most > 1:
+            sizes.append(most if extent.value is None else _rows_of(extent.value, most))
+    return tuple(reversed(sizes))
+
+
+def _rows_of(extent: int, most: int) -> int:
+    """A power of two up to `most`: neither many elements beyond the extent, nor few rows that share what they read."""
+    sizes = [1 << power for power in range(most.bit_length())]
+    return min(reversed(sizes), key=lambda size: -(-extent // size) * (2 * size + 1))
 
 
 def transposed_tile(rows: Dim, columns: Dim, size: int) -> tuple[int, int]:
@@ -122,8 +134,10 @@ def emit_map(request: Request) -> SpecOp:
     transposed = plan_transposed(request, addresses, names, walk)
     if transposed is not None:
         return emit(transposed, by_blocks=False)
-    if max(leaves.reads.values(), default=0) >= MANY_READS and (few := _few_elements(walk, request.machine)):
-        return emit({walk.names[-1]: few}, by_blocks=False)
+    few = _few_elements(walk, request.machine) if max(leaves.reads.values(), default=0) >= MANY_READS else 0
+    if few:
+        rows = small_rows(walk.extents, request.machine, few) or (few,)
+        return emit(dict(zip(walk.names[-len(rows) :], rows, strict=True)), by_blocks=False)
     if len(addresses) <= FEW and cuts_vectors(walk.extents, request):
         walk, flat = walk.as_one_row(), True
     periods = plan_periods(walk, request.machine)
@@ -132,7 +146,7 @@ def emit_map(request: Request) -> SpecOp:
         return emit({walk.names[-1]: periods[1]}, by_blocks=True)
     rows = small_rows(walk.extents, request.machine)
     if rows is not None:
-        return emit(dict(zip(walk.names[-2:], rows, strict=True)), by_blocks=False)
+        return emit(dict(zip(walk.names[-len(rows) :], rows, strict=True)), by_blocks=False)
     width = request.choose("map.tile", map_tiles(request.machine), extent=walk.extents[-1])
     return emit({walk.names[-1]: width * tiles_of_bytes(request)}, by_blocks=True)
 
@@ -319,12 +333,16 @@ class MapKind(KernelKind):
     name = "map"
     facets = (Pointwise, Gather)
     merges = can_inline = computes_once = True
+    models = MODELS
 
     def check(self, body: Tape, axes: tuple[int, ...]) -> None:
         check_shapes(body, [body.types[output].shape for output in body.outputs[:1]])
 
     def knobs(self, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
         return (("map.tile", map_tiles(machine)),)
+
+    def accesses(self, body: Tape, axes: tuple[int, ...]) -> Mapping[int, Sequence[Access]]:
+        return along_rows(body, result_reads(body), body.types[body.outputs[0]].shape, MAP)
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
         return [emit_map(request)]

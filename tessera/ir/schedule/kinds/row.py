@@ -15,6 +15,7 @@ from tessera.ir.schedule.emit.rows import RowKernel, plan_passes
 from tessera.ir.schedule.emit.runs import RUNS, RunGroup
 from tessera.ir.schedule.emit.short_rows import ShortRowKernel
 from tessera.ir.schedule.kinds import KernelKind
+from tessera.ir.schedule.layouts import ROW, Access, along_rows
 from tessera.ir.schedule.program import Program, RowSpace, check_shapes, row_reads, row_space
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim, product
@@ -113,6 +114,12 @@ class RowKind(KernelKind):
                 raise ValueError(f"a row group reduces {source} over {own} beside {list(space.shape)} over {axes}")
         for value in (*(record.results[0] for record in plan.reductions), *plan.kept):
             reads.check(value, space.at(value, space.full))
+
+    def accesses(self, body: Tape, axes: tuple[int, ...]) -> Mapping[int, Sequence[Access]]:
+        if split_columns(body, axes) is not None:
+            return {}  # its kernels go through rows in an order of their own
+        space, reads = row_reads(body, axes)
+        return along_rows(body, reads.found, space.shape, ROW)
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
         if (split := split_columns(request.body, request.axes)) is not None:

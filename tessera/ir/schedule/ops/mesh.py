@@ -110,6 +110,18 @@ def _check_layout(op: LayoutOp) -> None:
         if isinstance(other, SpecOp) and other.name == op.name and other is not op and _is_before(other, op):
             op.fail("a value has one layout, and this one has two", "name all sharded dims in one `tsched.layout`")
     _check_shards(op)
+    _check_order(op)
+
+
+def _check_order(op: LayoutOp) -> None:
+    """Raise unless `order` has each dim of the tensor once."""
+    type_, order = op.operands[0].type, tuple(op.order)
+    rank = len(type_.shape) if isinstance(type_, TensorAttr | BufferAttr) else len(order)
+    if order and sorted(order) != list(range(rank)):
+        op.fail(
+            f"`order` names each dim of the tensor once, the innermost last: it has {rank}, got {list(order)}",
+            f"write an order of {', '.join(map(str, range(rank)))}",
+        )
 
 
 def _is_before(first: Operation, second: Operation) -> bool:
@@ -439,14 +451,17 @@ SPECS = (
     ),
     host_op(
         name="tsched.layout",
-        summary="How a tensor is sharded over the mesh: the dims that are partitioned, and the mesh axis of each.",
+        summary="How a tensor is laid out: its dims that are sharded over the mesh, or their order in memory.",
         operands=("value",),
         results=(),
         attributes=(
-            Attribute("partition", "strs", doc="names of dims; one that is named twice is sharded over two axes"),
-            Attribute("mesh_axes", "strs", doc="an axis of the mesh for each"),
+            Attribute("partition", "strs", (), "names of dims; one that is named twice is sharded over two axes"),
+            Attribute("mesh_axes", "strs", (), "an axis of the mesh for each"),
             Attribute("dims", "strs", (), "names of all dims of the tensor, where they are not those of its type"),
             Attribute("halo", "any", (), "for each dim of `partition`, elements of the ranks below and above it"),
+            Attribute("order", "ints", (), "its dims, the innermost last, as groups read it that would go across them"),
+            Attribute("candidates", "any", (), "the orders that were to choose from"),
+            Attribute("source", "str", "", "who chose the order: default, a model, override, autotune or plan"),
         ),
         verify=_check_layout,
     ),
@@ -469,7 +484,7 @@ SPECS = (
         name="tsched.mesh.region",
         summary="A part of a program that is written for one rank of a mesh axis.",
         results=("results*",),
-        attributes=(_AXIS, Attribute("size", "int", 0, "its ranks; 0 for what the program declares")),
+        attributes=(_AXIS, Attribute("size", "int", 0, "its ranks; 0 for what the program declares"), *COST),
         regions=("body",),
         verify=_check_region,
     ),

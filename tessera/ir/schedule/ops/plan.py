@@ -60,8 +60,10 @@ def stages_of(pipeline: Any) -> int:
 
 def _check_tile(op: TileOp) -> None:
     candidates, chosen = op.candidates, op.chosen
+    if not isinstance(candidates, tuple):
+        op.fail(f"`candidates` are a list, as in [32, 64], got {candidates}", "restore the line as it was exported")
     if candidates and chosen is not None and chosen not in candidates:
-        op.fail(f"`chosen` is none of the candidates {list(candidates)}, got {chosen}")
+        op.fail(f"`chosen` is none of the candidates {list(candidates)}, got {chosen}")  # pyright: ignore[reportUnknownArgumentType]
     if candidates == () and chosen is None:
         op.fail("a tile choice has candidates or a chosen value")
 

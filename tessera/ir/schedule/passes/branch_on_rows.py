@@ -31,7 +31,8 @@ from tessera.types.machine import Machine
 LIMITS = {64: 64, 256: 128, 1024: 512}
 """Rows up to which other blocks may be better, and for how many those are chosen: one warpgroup's, and then the middle
 between two limits."""
-_KNOB = "contraction.block"
+KNOB = "contraction.block"
+"""What is chosen for each number of rows."""
 
 
 @frozen
@@ -69,14 +70,14 @@ class BranchOnRows(Pass):
     def _limits(self, fuse: FuseOp, bodies: Mapping[str, SpecOp]) -> tuple[Dim, list[int]]:
         """The rows of a group, in the sizes of its body, and the limits up to which it has blocks of their own."""
         kind = kernel_kinds()[fuse.kind]
-        candidates = dict(kind.knobs(self.machine))[_KNOB]
+        candidates = dict(kind.knobs(self.machine))[KNOB]
         context = context_of(fuse, kind, bodies, self.machine)
         rows: Dim = context["m"]
         if rows.value is not None or self.limits:
             return rows, [] if rows.value is not None else sorted(self.limits)
 
         def block(name: str, count: Dim) -> Any:
-            return self.chooser.choose(f"{_KNOB}@{name}", candidates, {**context, "m": count}).value
+            return self.chooser.choose(f"{KNOB}@{name}", candidates, {**context, "m": count}).value
 
         found: list[int] = []
         after = block(fuse.body, rows)  # as its tiles are chosen: the model takes symbolic rows to be many
@@ -86,6 +87,11 @@ class BranchOnRows(Pass):
                 found.insert(0, limit)
                 after = own
         return rows, found
+
+
+def variants_of(body: str) -> dict[int, str]:
+    """The names under which blocks for few rows are asked for, by the rows up to which they are meant."""
+    return {limit: _name_of(body, limit) for limit in LIMITS}
 
 
 def _name_of(body: str, limit: int) -> str:

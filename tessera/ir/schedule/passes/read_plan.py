@@ -12,20 +12,24 @@ from xdsl.ir import OpResult
 
 from tessera.diagnostics.codes import IRSyntaxError, ScheduleError
 from tessera.diagnostics.error import Span, find_nearest
+from tessera.ir.base.build import region_of
 from tessera.ir.base.compilation import KNOBS
-from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.op import OpError, SpecOp, plain
 from tessera.ir.base.passes import Pass, user_error
-from tessera.ir.base.tape import PLANNED, RECOGNIZED, Tape
+from tessera.ir.base.tape import MESH, PLANNED, RECOGNIZED, Tape
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.schedule import typed_ops
 from tessera.ir.schedule.bodies import with_sizes
+from tessera.ir.schedule.conversions import Conversions
 from tessera.ir.schedule.costs import cost_of
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import size_names
 from tessera.ir.schedule.kinds import KernelKind, kernel_kinds, kind_for
+from tessera.ir.schedule.layouts import KNOB, identity
 from tessera.ir.schedule.passes.form_groups import FormGroups
+from tessera.ir.schedule.passes.form_mesh_regions import inline_regions
 from tessera.ir.schedule.passes.update_in_place import may_overwrite
 from tessera.ir.schedule.plan import (
     PLAN,
@@ -90,12 +94,15 @@ class ReadPlan(Pass):
             advice = error.advice or _advice(error)
             raise user_error("schedule", OpError(error.op, error.message, advice)) from error
         (program,) = programs_in(plan)
+        _check_levels(plan, program)
         _check_ops(program)
         for one in self.form:
             one.run(module)
+        _inline_regions(program, next(programs_in(module)))
         check_meaning(plan, module)
         groups = _Groups(plan, self.machine, self.patterns)
         groups.complete()
+        _settle_layouts(plan, program)
         (own,) = programs_in(module)
         # What a program promises, and what its caller donates, is said by the program.
         program.attributes.clear()
@@ -110,7 +117,23 @@ class ReadPlan(Pass):
             module.body.block.add_op(new)
 
 
+def _inline_regions(program: typed_ops.ModuleOp, own: typed_ops.ModuleOp) -> None:
+    """Put ops of mesh regions where they stand; refuses regions, or a mesh, that the program itself does not have."""
+    mesh = plain(own.attributes[MESH]) if MESH in own.attributes else None
+    known = {region_of(op) for op in own.walk()}
+    inline_regions(program)
+    if program.mesh not in (None, mesh):
+        refuse(program, f"the mesh of the plan is {program.mesh}, and that of the program {mesh}", _AXES)
+    for op in program.walk():
+        if region_of(op) not in known:
+            named = ", ".join(f"`{one}`" for one in sorted(known) if one) or "none"
+            refuse(op, f"`{op.name}` is in the regions `{region_of(op)}`, and those of the program are {named}", _AXES)
+    program.set_value("mesh", None)
+
+
+_AXES = "restore the line as it was exported: axes are said in the program, by `with mesh.axis(...)`"
 _GIVE_PLAN = "give what `fn.schedule(...)` gave, or the text of a file that `tessera schedule export` wrote"
+_RESTORE = "restore the line as it was exported"
 _ORDER = "move it behind the group that computes what it reads: launches are in the order of the text"
 
 
@@ -127,7 +150,7 @@ def parse_plan(text: str) -> ModuleOp:
             _refuse_text(text, error)
         late = re.match(r"Result (%[\w.$-]+) is defined with type .* but used with type !tsched\.value", error.message)
         if late is None or error.span is None:
-            raise
+            raise error.with_fix(error.fix or _RESTORE) from None
         lines = text.splitlines()
         use = re.compile(rf"{re.escape(late[1])}(?![\w.$-])")
         first = next((at for at in range(error.span.line - 1, 0, -1) if use.search(lines[at - 1])), error.span.line)
@@ -159,7 +182,17 @@ def _advice(error: OpError) -> str:
         return _ORDER
     if "`stages`" in error.message or "`pipeline`" in error.message or "`double_buffer`" in error.message:
         return "write `pipeline = {stages = 3}` or `pipeline = {double_buffer = true}`"
-    return "restore the line as it was exported"
+    return _RESTORE
+
+
+def _check_levels(plan: ModuleOp, program: typed_ops.ModuleOp) -> None:
+    """Refuse an op of a group's body in the program, and one that is beside both; the verifier knows bodies."""
+    for op in plan.ops:
+        if op.name not in (_PROGRAM, "tgraph.func"):
+            refuse(op, f"`{op.name}` stands beside the program of the plan and the bodies of its groups", _RESTORE)
+    for op in program.walk():
+        if not op.name.startswith("tsched."):
+            refuse(op, f"`{op.name}` stands in a `{_PROGRAM}`, whose ops are those of `tsched`", _RESTORE)
 
 
 def _check_ops(program: typed_ops.ModuleOp) -> None:
@@ -177,6 +210,23 @@ def _check_ops(program: typed_ops.ModuleOp) -> None:
             refuse(op, f"`rows` are 1 or more that tiles are chosen for, got {op.rows}", "leave it out")
         if isinstance(op, typed_ops.FuseOp) and op.kernels:
             refuse(op, "`kernels` of a group are made from its body, and a plan does not name them", "leave it out")
+
+
+def _settle_layouts(plan: ModuleOp, program: typed_ops.ModuleOp) -> None:
+    """Let groups read values in the orders that the layouts of a plan say, whatever its groups do by now."""
+    conversions = Conversions(plan)
+    for op in [op for op in program.walk() if isinstance(op, typed_ops.LayoutOp) and op.order]:
+        value, order = op.operands[0], tuple(op.order)
+        wanted = {access.order for reader in conversions.readers(value) for access in reader.accesses}
+        if not conversions.settle(value, order):
+            listed = ", ".join(str(list(one)) for one in sorted({identity(len(order)), *wanted}))
+            refuse(
+                op,
+                f"no group beside this value reads it faster with its dims in the order {list(order)}",
+                f"it can be {listed}",
+            )
+        op.source = PLAN
+    conversions.drop_unused()
 
 
 def _check_size(op: SpecOp, size: Dim, program: typed_ops.ModuleOp) -> None:
@@ -229,6 +279,10 @@ class _Groups:
         found: dict[str, str] = {}
         for fuse in fusions_in(self.plan):
             found.update({f"{op.knob}@{fuse.body}": str(op.chosen) for op in tiles_of(fuse)})
+        for number, op in enumerate(
+            op for op in self.program.walk() if isinstance(op, typed_ops.LayoutOp) and op.order
+        ):
+            found[f"{KNOB}@{op.operands[0].name_hint or number}"] = str(tuple(op.order))
         return [text for pair in found.items() for text in pair]
 
     def _check_in_place(self, fuse: typed_ops.FuseOp, function: SpecOp, tape: Tape) -> None:

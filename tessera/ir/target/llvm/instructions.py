@@ -154,6 +154,16 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
+_PURE = frozenset(
+    (
+        *("add", "sub", "mul", "udiv", "urem", "shl", "lshr", "ashr", "and", "or", "xor", "icmp", "select"),
+        *("trunc", "zext", "sext", "bitcast", "fptrunc", "fpext", "getelementptr"),
+        *("extractelement", "insertelement", "extractvalue"),
+    )
+)
+"""Instructions that give the same for the same operands, and do nothing else."""
+
+
 def _overloads(name: str, result: str, args: Sequence[Value]) -> tuple[str, ...]:
     """The types an intrinsic's name is mangled on."""
     if name.startswith("vector.reduce."):
@@ -204,6 +214,8 @@ class Instructions:
         self._overflow: Value | None = None
         self.divides_words = False
         """Whether dims are divided by constants in 32 bits: all that is divided is known to fit."""
+        self.known: dict[str, Value] | None = None
+        """What the block has computed, by its text, where that is to be computed once; emptied with each block."""
 
     def _name(self) -> str:
         self._count += 1
@@ -211,10 +223,15 @@ class Instructions:
 
     def raw(self, type_: str, expression: str) -> Value:
         """Any instruction with a result, given as text."""
+        if self.known is not None and expression in self.known:
+            return self.known[expression]
         self._count += 1
         name = f"%t{self._count}"
         self._lines.append(f"  {name} = {expression}")
-        return _new_tuple(Value, (type_, name))  # past `__new__`: a program has hundreds of thousands of them
+        made: Value = _new_tuple(Value, (type_, name))  # past `__new__`: a program has hundreds of thousands of them
+        if self.known is not None and expression.split(" ", 1)[0] in _PURE:
+            self.known[expression] = made
+        return made
 
     def line(self, text: str) -> None:
         """Any instruction without a result, given as text."""

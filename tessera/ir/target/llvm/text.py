@@ -168,6 +168,8 @@ class FunctionText(Instructions):
     def _place(self, label: str) -> None:
         self._lines.append(f"{label}:")
         self._block = label
+        if self.known is not None:
+            self.known.clear()
         self._closed = False
 
     def _jump(self, label: str) -> None:

@@ -30,6 +30,7 @@ _ADVICE = {
     702: "the kernel ran too long for a device that drives a display; use another, or smaller arguments",
     719: "a kernel was stopped in the middle; run the program with `debug=True`, where waits that never end say where",
     222: "the driver is older than the code; update the NVIDIA driver",
+    900: "a capture copies and waits for nothing: put values on the device before it, with `ts.cuda.array`",
 }
 _STOPPED = (702, 715, 718, 719)
 """What the driver says when a kernel stopped itself, or was stopped."""

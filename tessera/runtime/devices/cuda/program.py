@@ -262,8 +262,9 @@ _FUNCTIONS = (
     "cuStreamSynchronize",
     "cuMemsetD32Async",
     "cuTensorMapEncodeTiled",
+    "cuTensorMapEncodeIm2col",
 )
-_STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "maps", "push", "pop")
+_STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "encode_windows", "maps", "push", "pop")
 """The words of the table that the entry reads first: the stream, the functions above, and what is not the driver's."""
 _KEPT = 64
 """Plans of a program: a call goes through them one by one."""
