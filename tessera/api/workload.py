@@ -20,7 +20,7 @@ import numpy as np
 from tessera.api.compilation import compile_to_cache, device_of, load
 from tessera.compiler.backend import backend_of, manifest_of
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import DeviceError, TuningError
+from tessera.diagnostics.codes import CaptureError, TuningError
 from tessera.frontend.concrete import copy_to_host
 from tessera.frontend.pytree import as_tuple
 from tessera.ir.base.arrays import numpy_dtype
@@ -113,9 +113,7 @@ class RunnableProgram:
         self._program.run(self._arguments())  # nothing is loaded while a graph is captured
         try:
             self._burst = capture_calls(self._prepare_calls())
-        except DeviceError as error:
-            if "cannot be captured" not in str(error):
-                raise
+        except CaptureError:
             self.calls = 1
 
     def _prepare_calls(self) -> Callable[[], object]:

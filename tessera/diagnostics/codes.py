@@ -258,6 +258,12 @@ class DeviceError(TesseraError, RuntimeError):
     code = "T0720"
 
 
+class CaptureError(DeviceError):
+    """A program cannot be part of a CUDA graph: while it is captured nothing runs that the host could wait for."""
+
+    code = "T0717"
+
+
 class CallbackError(TesseraError):
     """A Python function that a program calls returns something else than it declares, or may not be called here."""
 

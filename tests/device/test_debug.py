@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import DeviceError, PositionError
+from tessera.diagnostics.codes import CaptureError, PositionError
 from tessera.runtime.devices.cuda.driver import is_available
 from tests.graph.outside import check_inside, named_outside
 from tests.kernel.test_watch import TABLE, counted, numbers, padded, summed
@@ -122,5 +122,5 @@ def test_a_program_that_calls_python_is_not_recorded() -> None:
     function = ts.jit(shown, backend="cuda")
     x = ts.cuda.array(np.ones(4, np.float32))
     function(x)
-    with pytest.raises(DeviceError, match="calls Python cannot be captured"), ts.cuda.capture():
+    with pytest.raises(CaptureError, match="calls Python cannot be captured"), ts.cuda.capture():
         function(x)

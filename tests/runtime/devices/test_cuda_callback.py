@@ -12,7 +12,7 @@ import pytest
 import tessera as ts
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import DeviceError, PositionError
+from tessera.diagnostics.codes import CaptureError, PositionError
 from tessera.runtime.devices.cuda import program as cuda_callback
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda.program import CudaProgram
@@ -154,7 +154,7 @@ def test_programs_that_call_python_are_not_captured(monkeypatch: pytest.MonkeyPa
     made.__dict__.update(executable=program.executable, _callbacks=program.callbacks, _donation=None, **plan)
     monkeypatch.setattr(cuda_program, "driver", Driver)
     monkeypatch.setattr(CURRENT, "capture", object(), raising=False)
-    with pytest.raises(DeviceError, match="calls Python cannot be captured"):
+    with pytest.raises(CaptureError, match="calls Python cannot be captured"):
         made.run([X])
 
 

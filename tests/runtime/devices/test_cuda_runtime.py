@@ -12,7 +12,14 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvptx.tensor_cores import GPUS
-from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
+from tessera.diagnostics.codes import (
+    CaptureError,
+    DeviceError,
+    GuardError,
+    LoadError,
+    OutOfMemoryError,
+    RuntimeArgumentError,
+)
 from tessera.runtime import dlpack
 from tessera.runtime.cache import Store
 from tessera.runtime.devices.cuda.assembler import machine_codes, starter
@@ -40,6 +47,8 @@ def test_errors_of_the_driver_say_what_helps() -> None:
     assert isinstance(error_of(2, "cuMemAlloc"), OutOfMemoryError)
     assert "debug=True" in str(error_of(700, "kernel"))
     assert "ts.cuda.array" in str(error_of(900, "cuStreamSynchronize"))
+    assert isinstance(error_of(900, "cuStreamSynchronize"), CaptureError)
+    assert not isinstance(error_of(700, "cuStreamSynchronize"), CaptureError)
 
 
 def test_blocks_come_in_few_sizes() -> None:

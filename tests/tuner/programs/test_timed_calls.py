@@ -9,7 +9,7 @@ import pytest
 
 from tessera.api import workload
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import DeviceError
+from tessera.diagnostics.codes import CaptureError, DeviceError
 
 
 class Program:
@@ -66,7 +66,7 @@ def test_one_call_is_no_graph(program: Program, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_program_that_waits_for_the_device_is_called_once(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(run: Callable[[], object]) -> Callable[[], object]:
-        raise DeviceError("`loop` cannot be captured: it waits for a value of the device")
+        raise CaptureError("`loop` waits for a value of the device")
 
     monkeypatch.setattr(workload, "capture_calls", refuse)
     made = runnable(program, 6)
@@ -76,7 +76,7 @@ def test_a_program_that_waits_for_the_device_is_called_once(program: Program, mo
 
 def test_any_other_failure_of_a_capture_is_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(run: Callable[[], object]) -> Callable[[], object]:
-        raise DeviceError("an illegal address")
+        raise DeviceError("an illegal address, which cannot be captured")
 
     monkeypatch.setattr(workload, "capture_calls", fail)
     with pytest.raises(DeviceError, match="illegal address"):

@@ -11,13 +11,15 @@ import threading
 from functools import cache
 from typing import Any
 
-from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
+from tessera.diagnostics.codes import CaptureError, DeviceError, OutOfMemoryError
 from tessera.runtime.devices.cuda.metrics import hanging
 from tessera.runtime.timeline import WATCH, HostWait
 from tessera.types.settings import cuda_device
 
 LIBRARY = "libcuda.so.1"
 OUT_OF_MEMORY = 2
+UNCAPTURED = (900, 901)
+"""Errors of what waits for a stream that a graph is captured from."""
 NO_CONTEXT = 201
 """The error of a thread that has no context yet."""
 _ADVICE = {
@@ -123,8 +125,8 @@ def error_of(code: int, what: str, library: Any = None) -> Exception:
     hangs = hanging() if code in _STOPPED else ""
     if hangs:
         return DeviceError(hangs, notes=(f"`{what}` failed: {described}",), fix=_HANGING)
-    kind = OutOfMemoryError if code == OUT_OF_MEMORY else DeviceError
-    return kind(f"`{what}` failed: {described}", fix=_ADVICE.get(code))
+    kind = CaptureError if code in UNCAPTURED else DeviceError
+    return (OutOfMemoryError if code == OUT_OF_MEMORY else kind)(f"`{what}` failed: {described}", fix=_ADVICE.get(code))
 
 
 @cache

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from tessera.diagnostics.codes import DeviceError, LoadError, RuntimeArgumentError
+from tessera.diagnostics.codes import CaptureError, DeviceError, LoadError, RuntimeArgumentError
 from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
 from tessera.runtime.devices.cuda.assembler import machine_codes
-from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of
+from tessera.runtime.devices.cuda.driver import NO_CONTEXT, UNCAPTURED, Module, driver, error_of
 from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
 from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, PinnedMemory, copy_in, copy_out
 from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, ranges, too_far, watch
@@ -446,12 +446,11 @@ class CudaProgram:
         name = self.executable.metadata["called"][kernel] if kernel >= 0 else "the host program"
         if number == TOO_FAR:
             return too_far(name)
-        found = error_of(number, name, driver().library)
-        if number in (900, 901):
-            return DeviceError(
+        if number in UNCAPTURED:
+            return CaptureError(
                 f"`{name}` cannot be captured: it waits for a value of the device", fix="call it outside of `capture`"
             )
-        return found
+        return error_of(number, name, driver().library)
 
     def __call__(self, *arguments: Any) -> Any:
         result = self.call(*arguments)
@@ -470,7 +469,7 @@ class CudaProgram:
         plan = self._plan(stream, tensors)
         graph = CURRENT.capture
         if graph is not None and self._callbacks is not None:
-            raise DeviceError("a program that calls Python cannot be captured", fix="call it outside of `capture`")
+            raise CaptureError("a program that calls Python cannot be captured", fix="call it outside of `capture`")
         if graph is not None:
             # What is being captured waits for nothing outside: `capture` has waited for all before.
             made = self.launch(plan, tensors, stream)
