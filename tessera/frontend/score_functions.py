@@ -318,7 +318,8 @@ def trace_functions(
 ) -> tuple[list[Any], dict[str, Lines]]:
     """The programs of a call of attention, as attributes, and what they read.
 
-    `mask` is a function or a tensor; over a cache of `length` keys the last query is the last of them.
+    `mask` is a function or a tensor; over a cache of `length` keys the last query is the last of them, and it is a
+    function: which rows of a tensor would be those of the queries, nothing says.
     """
     (q, k), mask = operands[:2], adopt_operand(mask)
     tracer = ScoreTracer("attention", dtype_of(q).compute)
@@ -329,6 +330,13 @@ def trace_functions(
                 f"got {function!r} of type `{type(function).__name__}`",
                 fix=f"write `{name}=lambda {', '.join(INPUT_NAMES[name == 'mask' :])}: ...`",
             )
+    if mask is not None and not callable(mask) and length is not None:
+        raise TracingError(
+            f"`attention` over a cache takes no tensor as a mask beside `score`, got {text(shape_dims(mask))}: "
+            "it hides keys beyond `length`, and later ones with `causal=True`",
+            notes=("queries of a cache count from its first key, wherever a tensor has their rows",),
+            fix="write a function that reads it, as in `mask=lambda b, h, i, j: table[i, j]`",
+        )
     rank = {rank_of(operand) for operand in operands}
     last = None
     if rank == {4} and (causal or length is not None):
@@ -336,7 +344,7 @@ def trace_functions(
         last = cast(elementwise.sub(keys, q.shape[2]), i32)  # where the first query is among the keys
     rows = last if length is not None else None
     if mask is not None and not callable(mask):
-        if rank == {4} and length is None:
+        if rank == {4}:
             _check_mask(q, k, mask)
         score, mask = _with_tensor(score, mask, dtype_of(q).compute)
     programs: dict[str, Lines] = {"score": (), "mask": ()}

@@ -14,6 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
+from tessera.diagnostics.codes import TracingError
 from tessera.ir.base.arrays import Array
 
 Function = Callable[..., Any]
@@ -318,3 +319,16 @@ def test_queries_count_from_the_first_key_of_a_cache_and_nothing_beyond_it_is_re
     gradient = ts.jit(ts.grad(lambda q, cache: attend(q, cache).sum()))(q, cache)
     plain = ts.grad(lambda q: ops.attention(q, keys, values, near, score=nearer, causal=True).sum())(q)
     np.testing.assert_array_equal(np.asarray(gradient), np.asarray(plain))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.float32])
+def test_a_tensor_is_no_mask_of_a_cache_and_a_function_that_reads_it_is(dtype: type) -> None:
+    keys, values, q = normal(1, 2, 24, 16, seed=1), normal(1, 2, 24, 16, seed=2), normal(1, 2, 24, 16)
+    cache = ts.KVCache.empty(1, 2, 32, 16).append(keys, values)
+    for shape in ((3, 32), (32, 32), (1, 2, 3, 24)):
+        with pytest.raises(TracingError, match="over a cache takes no tensor as a mask"):
+            ops.attention(q[:, :, 21:], cache, mask=np.ones(shape, dtype), score=nearer)
+    table = ts.array(np.random.default_rng(3).random((24, 24)) < 0.5)
+    found = ops.attention(q[:, :, 21:], cache, mask=lambda b, h, i, j: table[i, j], score=nearer)
+    whole = ops.attention(q, keys, values, table, score=nearer)
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(whole)[:, :, 21:])

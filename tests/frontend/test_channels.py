@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import ShapeError
+from tessera.diagnostics.codes import ArgumentError, ShapeError
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,17 @@ def test_the_axis_of_channels_is_named(op: str, x: Any, w: Any, options: dict[st
 def test_channels_that_are_nowhere_are_said_by_the_op() -> None:
     with pytest.raises(ShapeError, match="the channels differ"):
         ts.ops.conv2d(ts.ones((2, 4, 9, 9)), ts.ones((8, 3, 3, 3)))
+
+
+@pytest.mark.parametrize("word", ["explicit", "SAME", "full"])
+def test_a_padding_is_numbers_or_a_known_word(word: str) -> None:
+    x, w = ts.ones((1, 2, 5, 5)), ts.ones((3, 2, 3, 3))
+    for call in (
+        lambda: ts.ops.conv2d(x, w, padding=word),
+        lambda: ts.ops.conv_transpose2d(x, ts.ones((2, 3, 3, 3)), padding=word),
+        lambda: ts.ops.max_pool(x, 3, padding=word),
+    ):
+        with pytest.raises(ArgumentError, match=f"takes `padding` as numbers, or as 'same' or 'valid', got '{word}'"):
+            call()
+    assert ts.ops.conv2d(x, w, padding="same").shape == (1, 3, 5, 5)
+    assert ts.ops.conv2d(x, w, padding="valid").shape == (1, 3, 3, 3)

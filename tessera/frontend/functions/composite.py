@@ -120,9 +120,9 @@ def attention(
     """`softmax(q kT * scale + mask) v` on [batch, heads, length, head dim]; `k` and `v` may have fewer heads.
 
     `scale` is one over the root of the head dim by default. With `causal`, the last query is aligned with the last key.
-    `k` may be a `KVCache`, which holds keys, values and how many of them count: those beyond are not read, and it takes
-    no mask (T0201). A row that sees no key gives 0. A key that a mask hides has the weight 0, with which its value is
-    still multiplied, as IEEE 754 has it: an infinity or NaN there gives NaN.
+    `k` may be a `KVCache`, which holds keys, values and how many of them count: those beyond are not read. A row that
+    sees no key gives 0. A key that a mask hides has the weight 0, with which its value is still multiplied, as IEEE 754
+    has it: an infinity or NaN there gives NaN.
 
     With `split_keys` keys are taken in parts of 512, as those of a cache always are: where queries are few beside their
     keys, parts run in parallel. That joins sums in another order, which is the same for one query and for many.
@@ -132,7 +132,12 @@ def attention(
 
     `score(s, b, h, i, j)` changes the scaled score of query `i` and key `j`, and `mask(b, h, i, j)`, as a function,
     says whether the query sees the key. Both are traced on scalars and fused into the kernels, and may read captured
-    tensors by index. Blocks of keys that the mask hides are skipped. Over a cache `i` counts from its first key.
+    tensors by index. Blocks of keys that the mask hides are skipped.
+
+    Over a cache a mask is a function: a tensor does not say which of its rows are those of the queries (T0201), and
+    a function that reads one does. Both functions are asked at `i` that count from the first key of the cache, so the
+    last query has `i = cache.length - 1`; keys from `cache.length` on are hidden without a mask. They are combined: a
+    key is seen where `causal`, the mask and the length all allow it, and the score of no other counts.
 
     >>> q = ts.ones((1, 2, 4, 8))
     >>> ts.ops.attention(q, q, q, lambda b, h, i, j: (i >= j) & (i - j < 2), score=lambda s, b, h, i, j: s * 0.5).shape

@@ -281,9 +281,18 @@ def trace(x: Any, axis1: int = 0, axis2: int = 1, *, offset: int = 0) -> Any:
     return total_of(diagonal(x, axis1, axis2, offset=offset), -1)
 
 
+_PADDINGS = ("same", "valid")
+"""What a padding may be that is no number; the op's own word for numbers says nothing without them."""
+
+
 def _padding(op: str, padding: Any, spatial: int) -> dict[str, Any]:
     """An int, one int for each axis, (low, high) for each axis, or "same" or "valid"."""
     if isinstance(padding, str):
+        if padding not in _PADDINGS:
+            raise ArgumentError(
+                f"`{op}` takes `padding` as numbers, or as {' or '.join(map(repr, _PADDINGS))}, got {padding!r}",
+                fix='write numbers, as in `padding=1`, or `padding="same"`',
+            )
         return {"padding": (0,), "padding_mode": padding}
     if any(is_sequence(item) for item in as_tuple(padding)):
         if len(padding) != spatial or any(len(as_tuple(item)) != 2 for item in as_tuple(padding)):
