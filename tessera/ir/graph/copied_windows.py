@@ -27,6 +27,10 @@ SEVERAL = 4
 """Elements of a window from which on a copy of the image with its channels last costs little beside them."""
 
 
+WIDEST_TILE = 256
+"""Elements that a tile has at most along windows: steps of K, or columns of a gradient by weights, divide it."""
+
+
 @frozen
 class CopyLimits:
     """What copies take: bytes that channels are a multiple of, the longest stride, and bits of distances.
@@ -61,7 +65,7 @@ class ImageWindows:
     dilations: tuple[int, ...]
     low: tuple[int, ...]
 
-    def fits(self, limits: CopyLimits) -> bool:
+    def fits(self, limits: CopyLimits, channels: int) -> bool:
         """Whether copies take it."""
         if not 1 <= len(self.sizes) <= len(limits.bits) or max(self.strides) > limits.stride:
             return False
@@ -69,10 +73,15 @@ class ImageWindows:
         least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
         for axis, low in enumerate(self.low):
             last = (self.extents[axis] - 1) * self.strides[axis] + 1 - low - self.sizes[axis]
-            reach = (self.taps[axis] - 1) * self.dilations[axis]
+            reach = (self.taps[axis] - 1 + (self._taps_behind(channels) if not axis else 0)) * self.dilations[axis]
             if not (least <= -low <= most and least <= last <= most and reach < 1 << bits):
                 return False
         return True
+
+    def _taps_behind(self, channels: int) -> int:
+        """Elements along the first dim by which a last tile can go on behind the window; others begin anew."""
+        length, line = channels * math.prod(self.taps), channels * math.prod(self.taps[1:])
+        return (-length % WIDEST_TILE + line - 1) // line
 
 
 @frozen
@@ -158,7 +167,7 @@ def is_copied(b: Builder, op: SpecOp, found: WindowedContraction, number: int, l
     # What is read as it is needs no copy of its own, and is multiplied as others have it.
     is_many = not is_plain and (is_last or math.prod(image.taps) >= SEVERAL)
     is_line = channels * types[number].dtype.bytes % limits.line == 0
-    return is_taken and is_line and (is_many or (not is_last and read >= SEVERAL)) and image.fits(limits)
+    return is_taken and is_line and (is_many or (not is_last and read >= SEVERAL)) and image.fits(limits, channels)
 
 
 def reorder(b: Builder, op: SpecOp, value: Any, axes: Sequence[int]) -> Any:

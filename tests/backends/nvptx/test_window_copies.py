@@ -18,6 +18,7 @@ import tessera as ts
 from tessera.backends.nvptx.host import STATE
 from tessera.backends.nvptx.mma.window_boxes import find_windows
 from tessera.backends.nvptx.tensor_cores import UnfitError
+from tessera.backends.nvptx.types import sizes_of
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
@@ -152,6 +153,10 @@ def test_the_assembler_takes_copies_through_windows(name: str) -> None:
         (({"padding": 1}, (4, 8, 28, 28), W, False, ""), "channels that are no line"),
         (({"stride": 9}, (4, 64, 90, 90), W, False, ""), "a stride of more than 8"),
         (({"dilation": 130}, (1, 64, 300, 300), W, False, ""), "offsets of more than 8 bits"),
+        (
+            ({"dilation": (127, 1), "padding": (127, 1)}, (1, 48, 300, 12), W, False, ""),
+            "offsets of a last step of more than 8 bits",
+        ),
         (({"groups": 2, "padding": 1}, (4, 64, 28, 28), (64, 32, 3, 3), False, ""), "groups"),
         (({"padding": 1}, (1, 64, 28, 28), W, False, "w"), "one image, whose positions end with it"),
     ],
@@ -208,9 +213,9 @@ def test_a_batch_of_any_size_runs_on_tensor_cores(function: Any, expected: bool)
 # What is not a window, told from the map of a load.
 
 
-def load_of() -> LoadOp:
-    """The load of an image of 4 x 28 x 28 x 64 through windows of 3 x 3."""
-    function, shapes = function_of(FORMS["columns"])
+def load_of(layer: Layer | None = None) -> LoadOp:
+    """The load of an image through windows; of 4 x 28 x 28 x 64 through windows of 3 x 3 where none is named."""
+    function, shapes = function_of(layer or FORMS["columns"])
     (kernel,) = windowed(kernels_of(function, shapes))
     (load,) = [op for op in kernel.walk() if isinstance(op, LoadOp) and op.windows]
     return load
@@ -254,6 +259,22 @@ def test_other_loads_are_not_read_by_windows(name: str) -> None:
         load.properties[key] = attribute_of(load.kinds[key], value)
     with pytest.raises(UnfitError, match=text):
         find_windows(load)
+
+
+@pytest.mark.parametrize(("channels", "expected"), [(64, True), (48, False)])
+def test_offsets_of_the_last_step_keep_to_their_field(channels: int, expected: bool) -> None:
+    """Elements of a window 100 apart: with 64 channels steps end with the window, with 48 the last one counts on."""
+    load = load_of(({"padding": 1}, (4, channels, 28, 28), (64, channels, 3, 3), False, ""))
+    inner = load.value("axes").index("_k")
+    assert (9 * channels % sizes_of(load.result)[inner] == 0) == expected
+    map = (B, (K // channels // 3) * 100 + N // 28 - 1, K // channels % 3 + N % 28 - 1, K % channels)
+    for key, value in {"map": map, "windows": (map[1], Dim.of(28), map[2], Dim.of(28))}.items():
+        load.properties[key] = attribute_of(load.kinds[key], value)
+    if expected:
+        assert find_windows(load).offsets[0].evaluate({"_k": 9 * channels - 1}) == 200
+    else:
+        with pytest.raises(UnfitError, match="is no offset of elements of a window, from 0 to 255"):
+            find_windows(load)
 
 
 def test_rows_of_a_copy_go_on_from_one_image_to_the_next() -> None:

@@ -70,7 +70,10 @@ def find_windows(load: SpecOp) -> WindowCopies:
     along, across = axes[inner[0]], axes[1 - inner[0]]
     taps, positions = zip(*(_apart(expr, along) for expr in map[:-1]), strict=True)
     channel, length = _channel(map[-1], along, shape[-1].value or 0), _extent(load, inner[0])
-    offsets = [_offset(one, along, shape[-1].value or 0, length, rank - 2) for one in taps[1:]]
+    step = sizes_of(load.results[0])[inner[0]]
+    # The last step goes on behind the end of K, where all images are behind the last: offsets count on all the same.
+    reach = -(-length // step) * step
+    offsets = [_offset(one, along, shape[-1].value or 0, length, reach, rank - 2) for one in taps[1:]]
     if taps[0] != ZERO:
         raise UnfitError(f"`{along}` walks images, and elements of a window are in one")
     is_with_images = across in positions[0].symbols
@@ -82,8 +85,6 @@ def find_windows(load: SpecOp) -> WindowCopies:
     ]
     if any(not -(1 << (bits - 1)) <= corner < 1 << (bits - 1) for corner in (*low, *high)):
         raise UnfitError(f"corners {low} and {high} of a box of positions do not have {bits} bits")
-    # From the end of K on all images are behind the last.
-    step = sizes_of(load.results[0])[inner[0]]
     end = (Dim.symbol(along) // length) * shape[0] if length % step else ZERO
     first = (positions[0] + end, *positions[1:])
     return WindowCopies(inner[0], along, low, tuple(high), strides, first, tuple(offsets), channel)
@@ -109,11 +110,11 @@ def _channel(expr: Dim, along: str, channels: int) -> Dim:
     return expr
 
 
-def _offset(expr: Dim, along: str, channels: int, length: int, spatial: int) -> Dim:
-    """The offset within a window along a dim: the same for all channels of an element of it."""
+def _offset(expr: Dim, along: str, channels: int, length: int, reach: int, spatial: int) -> Dim:
+    """The offset within a window along a dim: the same for all channels of an element of it, below `reach` of K."""
     single = expr.substitute({along: Dim.symbol(along) * channels}).substitute({along: Dim.symbol(along) // channels})
     most = (1 << CORNER_BITS[spatial]) - 1
-    found = [expr.evaluate({along: at}) for at in range(0, length, channels)]
+    found = [expr.evaluate({along: at}) for at in range(0, reach, channels)]
     if length % channels or (expr != single and expr != ZERO) or not 0 <= min(found) <= max(found) <= most:
         raise UnfitError(f"`{expr}` is no offset of elements of a window, from 0 to {most}, with {channels} channels")
     return expr
