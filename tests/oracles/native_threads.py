@@ -36,6 +36,12 @@ _SAME = re.compile(r'call i32 asm (?:sideeffect )?"\{ \.reg \.pred P; \.reg \.b3
 _WARP = 32
 _EXCHANGES = r"""
 declare i32 @pthread_barrier_wait(ptr)
+define internal void @block_wait(ptr %at, i32 %number) {
+  %b.at = getelementptr i8, ptr %at, i64 24
+  %b = load ptr, ptr %b.at
+  %r = call i32 @pthread_barrier_wait(ptr %b)
+  ret void
+}
 define internal void @warp_wait(ptr %at) {
   %b.at = getelementptr i8, ptr %at, i64 16
   %b = load ptr, ptr %b.at
@@ -117,7 +123,8 @@ _REPLACED = (
         r"(%[\w.]+) = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x\(\)",
         r"\1.at = getelementptr i32, ptr %.scratch, i64 1\n  \1 = load i32, ptr \1.at",
     ),
-    (r"@llvm.nvvm.barrier.cta.sync.aligned.all\(", "@host_barrier("),
+    (r"declare [^\n]*@llvm.nvvm.barrier.cta.sync.aligned.all[^\n]*\n", ""),
+    (r"@llvm.nvvm.barrier.cta.sync.aligned.all\(", "@block_wait(ptr %.scratch, "),
     (r"declare float @llvm.nvvm.rcp.approx.ftz.f\(float\)\n", ""),
     (r"@llvm.nvvm.rcp.approx.ftz.f\(", "@reciprocal("),
     (
@@ -223,6 +230,7 @@ class Lane(ctypes.Structure):
         ("block", ctypes.c_int32),
         ("values", ctypes.c_void_p),
         ("barrier", ctypes.c_void_p),
+        ("block_barrier", ctypes.c_void_p),
     ]
 
 
@@ -236,11 +244,13 @@ class Warps:
         self.barriers = [(ctypes.c_int64 * 8)() for _ in range(count)]
         for number, barrier in enumerate(self.barriers):
             library.pthread_barrier_init(barrier, None, min(_WARP, threads - number * _WARP))
+        self._whole = (ctypes.c_int64 * 8)()
+        library.pthread_barrier_init(self._whole, None, threads)
 
-    def lane(self, number: int, block: int) -> Lane:
-        """A thread, by its number, of a block."""
-        warp = number // _WARP
-        return Lane(number, block, ctypes.addressof(self.values[warp]), ctypes.addressof(self.barriers[warp]))
+    def lane(self, number: int) -> Lane:
+        """A thread, by its number."""
+        shared = (self.values[number // _WARP], self.barriers[number // _WARP], self._whole)
+        return Lane(number, 0, *map(ctypes.addressof, shared))
 
 
 def host_text(text: str) -> str:
@@ -274,34 +284,64 @@ def host_text(text: str) -> str:
     return text + _ROUNDED + _EXCHANGES
 
 
-def run_kernel(code: KernelCode, arrays: Sequence[Array], blocks: Sequence[int]) -> None:
-    """Some blocks of a kernel, one after the other, over the memory of arrays."""
+def _blocks_text(name: str, arguments: int) -> str:
+    """A function of one thread, which runs it in some blocks; all threads of one end before another begins.
+
+    Blocks have the same shared memory. None of this is Python's, of which only one thread runs at a time.
+    """
+    taken = ", ".join(f"ptr %a{number}" for number in range(arguments))
+    return f"""
+define void @run_blocks({taken}, ptr %at, ptr %blocks, i32 %count) {{
+  %own = getelementptr i32, ptr %at, i64 1
+  br label %test
+test:
+  %i = phi i32 [0, %0], [%j, %body]
+  %more = icmp slt i32 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  %from = getelementptr i32, ptr %blocks, i32 %i
+  %block = load i32, ptr %from
+  store i32 %block, ptr %own
+  call void @{name}({taken}, ptr %at)
+  call void @block_wait(ptr %at, i32 0)
+  %j = add i32 %i, 1
+  br label %test
+done:
+  ret void
+}}
+"""
+
+
+def load_kernel(code: KernelCode, arrays: Sequence[Array]) -> Callable[[Sequence[int]], None]:
+    """A kernel over the memory of arrays, as a function that runs some of its blocks, one after the other."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    barrier = threading.Barrier(code.threads)
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_int32)
-    def wait(_: int) -> None:
-        barrier.wait(60)
-
-    warps = Warps(code.threads)
-    llvm.add_symbol("host_barrier", ctypes.cast(wait, ctypes.c_void_p).value)
-    module = llvm.parse_assembly(host_text(code.text))
+    module = llvm.parse_assembly(host_text(code.text) + _blocks_text(code.name, len(arrays)))
     features = llvm.get_host_cpu_features().flatten()
     machine = llvm.Target.from_default_triple().create_target_machine(llvm.get_host_cpu_name(), features, opt=1)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arrays) + 1))(engine.get_function_address(code.name))
-    pointers = [array.ctypes.data for array in arrays]
-    for block in blocks:
-        lanes = [warps.lane(number, block) for number in range(code.threads)]
-        given = [[*pointers, ctypes.addressof(lane)] for lane in lanes]
+    kinds = [*[ctypes.c_void_p] * (len(arrays) + 2), ctypes.c_int32]
+
+    def run_blocks(blocks: Sequence[int]) -> None:
+        kernel = ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("run_blocks"))
+        warps, numbers = Warps(code.threads), np.array(blocks, np.int32)
+        lanes = [warps.lane(number) for number in range(code.threads)]
+        pointers, chosen = [array.ctypes.data for array in arrays], (numbers.ctypes.data, len(numbers))
+        given = [(*pointers, ctypes.addressof(lane), *chosen) for lane in lanes]
         threads = [threading.Thread(target=kernel, args=one, daemon=True) for one in given]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         assert not any(thread.is_alive() for thread in threads), "a thread waits for one that does not come"
+
+    return run_blocks
+
+
+def run_kernel(code: KernelCode, arrays: Sequence[Array], blocks: Sequence[int]) -> None:
+    """Some blocks of a kernel, one after the other, over the memory of arrays."""
+    load_kernel(code, arrays)(blocks)
 
 
 def kernels_of(function: Callable[..., Any], arrays: Sequence[Array]) -> tuple[KernelCode, ...]:
@@ -318,23 +358,47 @@ def run_whole(codes: Sequence[KernelCode], arrays: Sequence[Array]) -> None:
         run_kernel(code, arrays, range(-(-(code.grid.value or 0) // code.programs)))
 
 
-def run(function: Callable[..., Any], arrays: Sequence[Array], most: int = 6) -> tuple[Array, Array]:
-    """What some blocks of a function's one kernel store, and what a CPU gives, as bits; NaN are all alike.
+def unused_bits(values: Array) -> int:
+    """Bits that no element has."""
+    bits = values.ravel().view(np.dtype(f"u{values.dtype.itemsize}"))
+    top = int(np.iinfo(bits.dtype).max)
+    taken = set(np.unique(bits).tolist())
+    return next(one for one in range(top // 5, top) if one not in taken)
 
-    Elements that no block stored are left out.
+
+def check_stored(out: Array, poison: int, total: int, stored: Sequence[int]) -> None:
+    """Refuse a result of which elements that some blocks of all should store are as they were before.
+
+    `stored` are the elements of each block that ran. What is left is for the others, none of which has more than the
+    largest: all elements of a kernel of which every block ran, and of one whose blocks are alike, each is accounted
+    for.
+    """
+    unstored = np.argwhere(out == poison)
+    left = (total - len(stored)) * max(stored)
+    shown = [tuple(map(int, index)) for index in unstored[:8]]
+    found = f"{len(unstored)} of {out.size} elements are never stored, {shown} among them"
+    assert len(unstored) <= left, f"{found}, and blocks that did not run have {left}"
+
+
+def run(function: Callable[..., Any], arrays: Sequence[Array], most: int = 64) -> tuple[Array, Array]:
+    """What a function's one kernel stores, and what a CPU gives, as bits without those of NaN.
+
+    The result begins as bits that no element of it has, so one that no block stores is found (`check_stored`). Of a
+    kernel of more than `most` blocks the first, the last and one other run, and elements of others are left out.
     """
     (code,) = kernels_of(function, arrays)
     expected = np.asarray(ts.jit(function)(*arrays))
-    bits = np.dtype(f"u{expected.dtype.itemsize}")
-    poison = np.iinfo(bits).max // 5
-    out = np.full(expected.shape, poison, bits)
+    poison = unused_bits(expected)
+    out = np.full(expected.shape, poison, f"u{expected.dtype.itemsize}")
     total = -(-(code.grid.value or 0) // code.programs)
-    chosen = sorted({0, total - 1, *np.random.default_rng(0).integers(0, total, most).tolist()})
-    run_kernel(code, [*(np.ascontiguousarray(array) for array in arrays), out], chosen)
-    is_stored = out.ravel() != poison
-    assert is_stored.any(), "nothing is stored"
-    found = [part.view(expected.dtype).ravel()[is_stored] for part in (out, expected)]
-    nan = np.isnan(found[1].astype(np.float64))
-    assert (np.isnan(found[0].astype(np.float64)) == nan).all()
-    stored, wanted = (part[~nan].view(bits) for part in found)
-    return stored, wanted
+    run_blocks = load_kernel(code, [*(np.ascontiguousarray(array) for array in arrays), out])
+    stored: list[int] = []
+    groups = [list(range(total))] if total <= most else [[0], [total // 3], [total - 1]]
+    for blocks in groups:
+        before = np.count_nonzero(out == poison)
+        run_blocks(blocks)
+        stored += [int(before - np.count_nonzero(out == poison)), *[0] * (len(blocks) - 1)]
+    check_stored(out, poison, total, stored)
+    nan, is_stored = np.isnan(expected.astype(np.float64)), out != poison
+    assert (np.isnan(out.view(expected.dtype).astype(np.float64)) == nan)[is_stored].all()
+    return out[is_stored & ~nan], expected[is_stored & ~nan].view(out.dtype)
