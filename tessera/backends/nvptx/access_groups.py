@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import gcd
+from types import MappingProxyType
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
@@ -311,29 +312,34 @@ _BETWEEN = ("elementwise", "select", "cast", "bitcast", "round", "constant", "co
 """Ops that access no memory and wait for no one."""
 
 
-def find_adjacent(kernel: KernelOp) -> dict[LoadOp | StoreOp, Accesses]:
-    """For each op that shares an instruction with others, all of these in the order of their addresses."""
+def find_adjacent(
+    kernel: KernelOp, slices: Mapping[tuple[int, ...], int] = MappingProxyType({})
+) -> dict[LoadOp | StoreOp, Accesses]:
+    """For each op that shares an instruction with others, all of these in the order of their addresses.
+
+    Of tiles that are `slices` of rows a thread has several elements, or others have the same (`find_row_slices`).
+    """
     found: dict[LoadOp | StoreOp, Accesses] = {}
     if kernel.warps_per_row or kernel.threads <= 1:
         return found
-    for run in _runs(kernel):
+    for run in _runs(kernel, slices):
         for vector in _divide(run):
             found.update(dict.fromkeys(vector, vector))
     return found
 
 
-def _runs(kernel: KernelOp) -> Iterator[Accesses]:
+def _runs(kernel: KernelOp, slices: Mapping[tuple[int, ...], int]) -> Iterator[Accesses]:
     """Ops of one kind at neighbouring elements, with nothing but arithmetic between them."""
     for block in (region.block for op in kernel.walk() for region in op.regions):
-        yield from _runs_of_block(kernel, block)
+        yield from _runs_of_block(kernel, block, slices)
 
 
-def _runs_of_block(kernel: KernelOp, block: Block) -> Iterator[Accesses]:
+def _runs_of_block(kernel: KernelOp, block: Block, slices: Mapping[tuple[int, ...], int]) -> Iterator[Accesses]:
     run: list[LoadOp | StoreOp] = []
     for op in block.ops:
         if op.name.removeprefix("ttarget.") in _BETWEEN:
             continue
-        one = op if isinstance(op, LoadOp | StoreOp) and _is_single(kernel, op) else None
+        one = op if isinstance(op, LoadOp | StoreOp) and _is_single(kernel, op, slices) else None
         if run and (one is None or not _follows(run[-1], one)):
             yield tuple(run)
             run = []
@@ -342,17 +348,16 @@ def _runs_of_block(kernel: KernelOp, block: Block) -> Iterator[Accesses]:
     yield tuple(run)
 
 
-def _is_single(kernel: KernelOp, op: LoadOp | StoreOp) -> bool:
+def _is_single(kernel: KernelOp, op: LoadOp | StoreOp, slices: Mapping[tuple[int, ...], int]) -> bool:
     """Whether every thread accesses one element of shared memory of its own, or all of them load the same."""
     scratch = op.buffer.owner
     if not isinstance(scratch, ScratchOp) or scratch.space != "shared" or scratch.swizzle:
         return False
     if op.guarded or op.windows or has_index_tiles(op):
         return False
-    layout = Layout(sizes_of(op.block if isinstance(op, StoreOp) else op.result), kernel.threads, kernel.vector)
-    if isinstance(op, StoreOp):
-        return op.mode == "set" and layout.shape == (kernel.threads,)
-    return layout.shape in ((), (kernel.threads,))
+    shape = sizes_of(op.block if isinstance(op, StoreOp) else op.result)
+    is_own = shape == (kernel.threads,) and slices.get(shape, 1) == 1
+    return is_own and op.mode == "set" if isinstance(op, StoreOp) else is_own or not shape
 
 
 def _follows(before: LoadOp | StoreOp, op: LoadOp | StoreOp) -> bool:

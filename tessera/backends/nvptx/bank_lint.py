@@ -137,7 +137,7 @@ def shared_accesses(kernel: SpecOp) -> list[SharedAccess]:
     """Every access of shared memory of a kernel whose lanes are known."""
     plan = plan_of(kernel) if isinstance(kernel, KernelOp) else None
     found = [] if plan is None else _of_matmul(plan)
-    adjacent = find_adjacent(kernel) if isinstance(kernel, KernelOp) else {}
+    adjacent = find_adjacent(kernel, find_row_slices(kernel)) if isinstance(kernel, KernelOp) else {}
     for op in kernel.walk():
         if not isinstance(op, SpecOp) or (plan is not None and op.parent_op() in (plan.matmul.loop, plan.matmul.tail)):
             continue

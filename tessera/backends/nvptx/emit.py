@@ -168,13 +168,14 @@ class Emitter:
         self._private_parts: dict[SSAValue, Dim] = {}
         self._threads: dict[Layout, Threads] = {}
         self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
-        # Tiles that are slices of the rows of another, and accesses that one instruction makes together.
-        self.slices, self.adjacent = find_row_slices(kernel), find_adjacent(kernel)
         self.is_elementwise, self.has_rows = is_elementwise(kernel), has_rows(kernel)
-        self._find_windows()
+        self._find_accesses()
 
-    def _find_windows(self) -> None:
-        """How loads that overlap are written, as those of windows do."""
+    def _find_accesses(self) -> None:
+        """How loads that overlap are written, as those of windows do, and accesses that one instruction makes."""
+        # Tiles that are slices of the rows of another.
+        self.slices = find_row_slices(self.kernel)
+        self.adjacent = find_adjacent(self.kernel, self.slices)
         self.near_rows = NEAR_ROWS.of(self.kernel)
         self.overlapping = overlapping_loads(self.kernel) if self.is_elementwise else frozenset[LoadOp]()
         if self.overlapping:

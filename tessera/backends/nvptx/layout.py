@@ -159,9 +159,17 @@ class Layout:
         return number * self.group + inner
 
     def lines_of(self, register: int) -> range | None:
-        """The lines of a tile of two axes that threads have elements of in a register; None where that is not known."""
+        """The lines of a tile of two axes that threads have elements of in a register; None where that is not known.
+
+        From the first to the last: of several `rows` to a thread not all that are between them.
+        """
         if len(self.shape) != 2 or self.grid is not None or self.is_repeated:
             return None
+        if self.rows > 1:
+            # Every so many lines from one to another: those between are in other registers.
+            (first, near), count = self.split(register), self.rows
+            lines = self.thin.lines_of(first)
+            return None if lines is None else range(lines.start * count + near, lines[-1] * count + near + 1)
         first = register // self.vector * self.group
         return range(first // self.shape[1], (min(first + self.group, self.size) - 1) // self.shape[1] + 1)
 

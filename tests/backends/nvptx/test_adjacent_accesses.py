@@ -12,10 +12,11 @@ import pytest
 import tessera as ts
 from tessera.backends.nvptx.access_groups import find_adjacent
 from tessera.backends.nvptx.bank_lint import conflicts
+from tessera.backends.nvptx.types import sizes_of
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.ir.target.typed_ops import KernelOp
+from tessera.ir.target.typed_ops import KernelOp, LoadOp
 from tests.backends.nvptx.kernels import parts_of
 from tests.oracles.native_threads import run
 
@@ -52,13 +53,25 @@ def test_a_thread_moves_its_chunk_in_vectors(function: Any, dtype: Any, width: i
     assert max([one.degree for one in conflicts(kernel)], default=1) <= 2
 
 
+def test_a_thread_with_several_elements_of_a_slice_moves_them_one_by_one() -> None:
+    """Where rows are shared by threads, a tile of as many elements as there are threads is not one element to each."""
+    (kernel,) = lowered(_sum, (600, 8192), np.float32).targets
+    assert isinstance(kernel, KernelOp)
+    alone, shape = find_adjacent(kernel), (kernel.threads,)
+    own = {op for op in alone if sizes_of(op.result if isinstance(op, LoadOp) else op.block) == shape}
+    assert own
+    assert find_adjacent(kernel, {shape: 1}) == alone  # one thread has each row, and one element of it
+    assert find_adjacent(kernel, {(8, 8): 2}) == alone
+    assert set(find_adjacent(kernel, {shape: 2})) == set(alone) - own
+
+
 @pytest.mark.parametrize(("number", "dtype"), list(enumerate([np.float32, BF16, np.float16, np.int32, np.int8])))
 def test_scans_of_vectors_have_the_bits_of_the_cpu(number: int, dtype: Any) -> None:
     """The text that a GPU gets, run by a thread of this machine for each of its threads."""
     rng = np.random.default_rng(number)
     x = (rng.standard_normal((300, 4097 if number % 2 else 4112)) * 9).astype(dtype)
     for function in (_sum, _max):
-        found, wanted = run(function, [x], most=1)
+        found, wanted = run(function, [x])
         assert found.tobytes() == wanted.tobytes()
 
 
@@ -67,7 +80,7 @@ def test_scans_of_vectors_have_the_bits_of_the_cpu(number: int, dtype: Any) -> N
 def test_scans_of_columns_of_threads_have_the_bits_of_the_cpu(shape: tuple[int, ...], dtype: Any) -> None:
     x = (np.random.default_rng(3).standard_normal(shape) * 9).astype(dtype)
     for function in (_sum, _max):
-        found, wanted = run(function, [x], most=1)
+        found, wanted = run(function, [x])
         assert found.tobytes() == wanted.tobytes()
 
 

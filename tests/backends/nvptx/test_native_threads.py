@@ -13,7 +13,6 @@ from tessera.backends.nvptx.text import KernelCode
 from tests.oracles import native_threads
 from tests.oracles.native_threads import check_stored, kernels_of, run, unused_bits
 
-
 Change = Callable[[Callable[[KernelCode], KernelCode]], None]
 
 
