@@ -16,7 +16,7 @@ from rich.text import Text
 from tessera.cli.arguments import Given, Look, TargetError, arguments_for, arrange, call_described, looked_at
 from tessera.compiler.backend import backend_for_kind
 from tessera.compiler.compile import lower
-from tessera.compiler.inspect import LEVELS, Inspection, KernelView, Line, inspect_tape, kernel_views
+from tessera.compiler.inspect import FOR_GROUPS, LEVELS, Inspection, KernelView, Line, inspect_tape, kernel_views
 from tessera.compiler.inspect_page import page
 from tessera.compiler.report import work_of
 from tessera.diagnostics.error import TesseraError
@@ -172,7 +172,7 @@ def show_profile(target: str, given: Given, output: str, look: Look | None = Non
 def _lower_for_gpu(tape: Any, function: Any, architecture: str) -> tuple[Any, Sequence[Any]]:
     """A program lowered for a GPU that need not be here, and what there is to say of its kernels."""
     options = replace(function.options, backend=backend_for_kind("gpu").name, features=(architecture,))
-    lowering = lower(tape, options, keep_snapshots=True, keep_locations=True)
+    lowering = lower(tape, options, keep_snapshots=FOR_GROUPS, keep_locations=True)
     return lowering, lowering.code.lint()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -183,7 +183,7 @@ def lower(
     options: Options,
     library: KernelLibrary | None = None,
     *,
-    keep_snapshots: bool = False,
+    keep_snapshots: bool | Collection[str] = False,
     keep_locations: bool = False,
     begin: Begin | None = None,
     observe: Callable[[str, ModuleOp], None] | None = None,
@@ -233,7 +233,7 @@ def _schedule(
     options: Options,
     library: KernelLibrary | None,
     plan: _MemoryPlan,
-    keep_snapshots: bool = False,
+    keep_snapshots: bool | Collection[str] = False,
     keep_locations: bool = False,
     observe: Callable[[str, ModuleOp], None] | None = None,
 ) -> tuple[ModuleOp, Any, StaticChooser, Stages]:
@@ -399,12 +399,11 @@ def standard_library() -> KernelLibrary:
 
 def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = None) -> dict[str, str]:
     """The text of a program at every level; of the schedule both the plan, with its groups, and the host program."""
-    lowering = lower(tape, options, library, keep_snapshots=True)
-    graph_text = next(snapshot.text for snapshot in reversed(lowering.stages.snapshots) if snapshot.stage == "graph")
-    plan = next(one.text for one in lowering.stages.snapshots if one.name == "schedule-choose-tiles")
+    lowering = lower(tape, options, library, keep_snapshots=("schedule-input", "schedule-choose-tiles"))
+    graph, plan = lowering.stages.snapshots
     return {
-        "graph": graph_text,
-        "schedule": f"{plan}\n{_module_text(lowering.program)}\n{_order_text(lowering)}",
+        "graph": graph.text,
+        "schedule": f"{plan.text}\n{_module_text(lowering.program)}\n{_order_text(lowering)}",
         "tile": _module_text(*lowering.kernels),
         "target": _module_text(*lowering.targets),
         "llvm": "\n".join((lowering.host, *lowering.texts)),

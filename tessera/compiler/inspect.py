@@ -68,9 +68,9 @@ class Inspection:
 
 def inspect_tape(tape: Tape, options: Options, function: str = "main") -> Inspection:
     """Lower a tape and keep track of where everything came from; `function` is what its user calls it."""
-    lowering = lower(tape, options, keep_snapshots=True, keep_locations=True)
+    lowering = lower(tape, options, keep_snapshots=("schedule-input", *FOR_GROUPS), keep_locations=True)
     groups = _Groups(lowering)
-    graph = next(one.text for one in reversed(lowering.stages.snapshots) if one.stage == "graph")
+    graph = next(one.text for one in lowering.stages.snapshots if one.name == "input")
     levels = {
         "graph": tuple(_parse_locations(graph)),
         "schedule": tuple(_schedule_lines(lowering.program, groups)),
@@ -169,6 +169,10 @@ def _parse_locations(text: str) -> Iterator[Line]:
             heads.append(len(lines))
         lines.append(Line(bare, keys))
     yield from lines
+
+
+FOR_GROUPS = ("schedule-form-groups", "schedule-deduplicate")
+"""The passes of which `kernel_views` needs snapshots."""
 
 
 class _Groups:

@@ -187,7 +187,7 @@ def lowered(case: Case, **overrides: Any) -> Lowering:
         tape = ts.jit(case.program).trace(*case.arguments).tape
     given: dict[str, Any] = {"backend": case.backend, "features": MACHINES[case.backend], "fast_math": case.fast}
     options = Options.of(overrides=overrides, **given)
-    return lower(tape, options, keep_snapshots=True)
+    return lower(tape, options)
 
 
 def text_of(found: Lowering, level: str) -> str:

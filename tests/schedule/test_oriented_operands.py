@@ -37,7 +37,8 @@ GPU = {"backend": "cuda", "features": ("sm_90a",)}
 
 def lower_program(function: Any, *arrays: Any, policy: Any = None, **overrides: Any) -> Lowering:
     jitted: Any = ts.jit(function) if policy is None else ts.jit(function, policy=policy)
-    return lower(jitted.trace(*arrays).tape, Options.of(**GPU, overrides=overrides), keep_snapshots=True)
+    options = Options.of(**GPU, overrides=overrides)
+    return lower(jitted.trace(*arrays).tape, options, keep_snapshots=("nvptx-select-mma", "schedule-form-groups"))
 
 
 def units(made: Lowering) -> list[str]:

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
@@ -222,11 +222,12 @@ class Stages:
     after each pass, `TESSERA_TIMING=1` prints a table at `finish`. With `keep_locations` texts say where ops came from.
     With `reads_text` the module is of a text, and no pass but those asked for has run: what a lowering makes of it may
     be more than a machine has, or lack what others choose, and is then refused like the text itself. `observe` is given
-    the name of each pass and the module after it.
+    the name of each pass and the module after it. `keep_snapshots` may name the passes of which the text is kept, and
+    the entry of a stage as `schedule-input`: to print all of them takes twice as long as to compile.
     """
 
     rebuild: Callable[[], ModuleOp] | None = None
-    keep_snapshots: bool = False
+    keep_snapshots: bool | Collection[str] = False
     keep_locations: bool = False
     reads_text: bool = False
     observe: Callable[[str, ModuleOp], None] | None = None
@@ -331,10 +332,13 @@ class Stages:
         self.steps.append(Step(stage, name, time.perf_counter() - started, 0))
 
     def _keep(self, stage: str, name: str, module: ModuleOp) -> None:
-        if not self.keep_snapshots and self._dump is None:
+        is_kept = self.keep_snapshots
+        if not isinstance(is_kept, bool):
+            is_kept = (f"{stage}-input" if name == "input" else name) in is_kept
+        if not is_kept and self._dump is None:
             return
         text = print_module(module, locations=self.keep_locations)
-        if self.keep_snapshots:
+        if is_kept:
             self.snapshots.append(Snapshot(stage, name, text))
         if self._dump is not None:
             self._dump.mkdir(parents=True, exist_ok=True)

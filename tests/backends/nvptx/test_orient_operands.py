@@ -34,7 +34,7 @@ def lowered(form: str, size: tuple[int, int, int], backend: str, **given: Any) -
         return product(form, x, w)
 
     tape = ts.jit(program).trace(*arrays).tape
-    return lower(tape, options, keep_snapshots=True), arrays
+    return lower(tape, options, keep_snapshots=("nvptx-orient-operands",)), arrays
 
 
 def tile_text(lowering: Lowering) -> str:

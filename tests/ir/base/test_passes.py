@@ -118,6 +118,15 @@ def test_passes_run_in_order_and_are_timed_and_kept() -> None:
     assert "ms  in all" in stages.timing_table()
 
 
+def test_the_texts_that_are_named_are_kept_and_no_others() -> None:
+    kept: dict[str, list[str]] = {}
+    for name in ("graph-input", "input", Twice.name, "graph-other"):
+        stages = Stages(keep_snapshots=(name,))
+        stages.run("graph", [Twice(), Twice()], parse_module(TEXT))
+        kept[name] = [snapshot.name for snapshot in stages.snapshots]
+    assert kept == {"graph-input": ["input"], "input": [], Twice.name: [Twice.name] * 2, "graph-other": []}
+
+
 @pytest.mark.parametrize(("stage", "kind"), [("graph", GraphVerifyError), ("tile", TileVerifyError)])
 def test_a_wrong_module_at_the_entry_is_the_users_mistake(stage: str, kind: type[Exception]) -> None:
     module = parse_module(TEXT, "user.mlir")
