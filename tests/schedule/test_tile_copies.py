@@ -20,7 +20,7 @@ from tessera.ir.base.index_maps import delinear, linear
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.emit.evaluate import is_walkable, joined_runs
 from tessera.types.dim import Dim, product
-from tests.backends.nvptx.matrices import general_kernels
+from tests.backends.nvptx.matrices import BEFORE_BACKEND, general_kernels, tile_kernels_of
 from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.schedule_interpreter import run_program
 
@@ -83,7 +83,7 @@ PROGRAMS: dict[str, tuple[Any, tuple[tuple[int, ...], ...], int]] = {
 def lower_for(function: Any, arrays: Any, machine: str = "sm_90a") -> Any:
     jitted: Any = ts.jit(function)
     tape = jitted.trace(*arrays).tape
-    return tape, lower(tape, Options.of(backend="cuda", features=(machine,)), keep_snapshots=True)
+    return tape, lower(tape, Options.of(backend="cuda", features=(machine,)), keep_snapshots=BEFORE_BACKEND)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -106,7 +106,7 @@ def test_free_rows_of_two_dims_are_one() -> None:
 
     tape = free.trace(np.zeros((2, 3, 64), BF16), np.zeros((64, 128), BF16)).tape
     options = Options.of(backend="cuda", features=("sm_90a",))
-    for kernel in general_kernels(lower(tape, options, keep_snapshots=True)):
+    for kernel in tile_kernels_of(tape, options):
         assert BACKEND.matrix(kernel) is not None
         types = [argument.type for argument in kernel.regions[0].block.args]
         rows = [str(type.shape[0]) for type in types if isinstance(type, BufferAttr)]

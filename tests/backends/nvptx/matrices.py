@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -16,11 +17,14 @@ from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.types import BufferAttr
 from tests.oracles.nvptx_backend import NvptxBackend
 
 BACKEND = NvptxBackend(GPUS["sm_90a"])
+BEFORE_BACKEND = ("tile-drop-bounds",)
+"""The last pass before those of a backend, of which `general_kernels` needs the snapshot."""
 
 
 def nt(x: Any, w: Any) -> Any:
@@ -57,12 +61,33 @@ def kernels_of(
     """The tile kernels of a function of arrays of these shapes."""
     arrays = [np.zeros(shape, dtype) for shape in shapes]
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides.get("overrides", {}))
-    return general_kernels(lower(ts.jit(function).trace(*arrays).tape, options, keep_snapshots=True))
+    return tile_kernels_of(ts.jit(function).trace(*arrays).tape, options)
+
+
+class _ReachedError(Exception):
+    """A walk came to where it was to end."""
+
+
+def tile_kernels_of(tape: Tape, options: Options) -> list[SpecOp]:
+    """The tile kernels of a program before the passes of a backend; its walk ends there."""
+    found: list[SpecOp] = []
+
+    def take(name: str, module: ModuleOp) -> None:
+        if name in BEFORE_BACKEND:
+            found.extend(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
+            raise _ReachedError
+
+    with suppress(_ReachedError):
+        lower(tape, options, observe=take)
+        raise AssertionError(f"no pass of the walk is one of {BEFORE_BACKEND}")
+    for kernel in found:
+        kernel.detach()
+    return found
 
 
 def general_kernels(lowering: Lowering) -> list[SpecOp]:
     """The tile kernels of a program before the passes of a backend, of which snapshots were kept."""
-    text = next(one.text for one in lowering.stages.snapshots if one.name == "tile-drop-bounds")
+    text = next(one.text for one in lowering.stages.snapshots if one.name in BEFORE_BACKEND)
     return [op for op in parse_module(text).ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
 
 

@@ -14,7 +14,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.backends.nvptx.passes.broadcast_loads import BroadcastLoads
-from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
@@ -23,7 +22,7 @@ from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
-from tests.backends.nvptx.matrices import BACKEND, general_kernels, text_of
+from tests.backends.nvptx.matrices import BACKEND, text_of, tile_kernels_of
 from tests.oracles.native_threads import run
 
 ROWS, COLUMNS, STEPS = 16, 32, 3
@@ -122,7 +121,7 @@ def test_rows_of_a_scan_wait_for_no_other_thread() -> None:
     operands = [rows, np.zeros((2, 64, 256), np.float32), np.zeros((256, 16), np.float32), states, states]
     options = Options.of(backend="cuda", features=("sm_90a",))
     tape = ts.jit(ts.ops.selective_scan).trace(*operands).tape
-    (kernel,) = general_kernels(lower(tape, options, keep_snapshots=True))
+    (kernel,) = tile_kernels_of(tape, options)
     code = BACKEND.code(BACKEND.lower(kernel))
     assert code.shared == 0
     assert "barrier" not in code.text

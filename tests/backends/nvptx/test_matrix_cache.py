@@ -26,7 +26,7 @@ from tessera.ir.tile.typed_ops import ElementwiseOp
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.runtime.devices.cuda.metrics import TensorMaps
 from tessera.runtime.loader import link
-from tests.backends.nvptx.matrices import BACKEND, general_kernels, text_of
+from tests.backends.nvptx.matrices import BACKEND, text_of, tile_kernels_of
 from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference
 from tests.oracles.nvptx_simulator import Order, simulate
@@ -113,7 +113,7 @@ def test_a_cache_of_free_capacity_is_taken_in_parts() -> None:
     given = fill_cache(DECODE, 2050)
     tape = decode.trace(given[0], ts.KVCache(*given[1:])).tape
     options = Options.of(backend="cuda", features=("sm_90a",))
-    parts, _ = general_kernels(lower(tape, options, keep_snapshots=True))
+    parts, _ = tile_kernels_of(tape, options)
     made = BACKEND.matrix(parts)
     assert made is not None
     wanted: Any = reference("attention_parts", *given, keys=512, scale=None)

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.stdlib.delta_rule import chain_states
 from tessera.stdlib.residual_norm import dropped_layernorm_gradients
-from tests.backends.nvptx.matrices import BACKEND, general_kernels, text_of
+from tests.backends.nvptx.matrices import BACKEND, text_of, tile_kernels_of
 
 NARROW = ml_dtypes.bfloat16
 
@@ -33,7 +32,7 @@ def assemble_all(function: Callable[..., Any], operands: list[Any], dots_of_f32:
     """The kind of each kernel of a function, `matrix` or `thread`, all of them as the assembler takes them."""
     options = Options.of(backend="cuda", features=("sm_90a",))
     kinds: list[str] = []
-    for made in general_kernels(lower(ts.jit(function).trace(*operands).tape, options, keep_snapshots=True)):
+    for made in tile_kernels_of(ts.jit(function).trace(*operands).tape, options):
         matrix = BACKEND.matrix(made)
         kinds.append("thread" if matrix is None else "matrix")
         assert matrix is not None or dots_of_f32 or "ttile.dot" not in text_of(made)

@@ -26,7 +26,6 @@ from tessera.backends.nvptx.row_plan import (
     WARPS_PER_ROW,
 )
 from tessera.backends.nvptx.tensor_cores import GPUS
-from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.text import parse_module, print_module
@@ -35,6 +34,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.limits import MOST_ROW_WARPS
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.typed_ops import ForOp, KernelOp, ScratchOp
+from tests.backends.nvptx.matrices import tile_kernels_of
 from tests.oracles.nvptx_backend import lower_planned, plan_kernel
 
 BF16 = ml_dtypes.bfloat16
@@ -78,9 +78,8 @@ def kernels_of(
 ) -> list[KernelOp]:
     """The tile kernels of a function, before anything is decided for a GPU."""
     tape = ts.jit(function, dynamic=dynamic).trace(np.zeros((rows, columns), dtype)).tape
-    lowering = lower(tape, Options.of(backend="cuda", features=("sm_90a",)), keep_snapshots=True)
-    text = next(one.text for one in lowering.stages.snapshots if one.name == "tile-drop-bounds")
-    return [op for op in parse_module(text).ops if isinstance(op, KernelOp)]
+    found = tile_kernels_of(tape, Options.of(backend="cuda", features=("sm_90a",)))
+    return [kernel for kernel in found if isinstance(kernel, KernelOp)]
 
 
 def run_on_numbers(kernel: KernelOp, sizes: dict[str, int]) -> list[bytes]:

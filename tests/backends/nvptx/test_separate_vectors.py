@@ -15,7 +15,6 @@ from xdsl.ir import SSAValue
 
 import tessera as ts
 from tessera.backends.nvptx.passes.separate_vectors import SeparateVectors
-from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
@@ -24,7 +23,7 @@ from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32
 from tessera.types.shape import TensorType
-from tests.backends.nvptx.matrices import BACKEND, arrays_of, general_kernels, text_of
+from tests.backends.nvptx.matrices import BACKEND, arrays_of, text_of, tile_kernels_of
 from tests.oracles.nvptx_simulator import simulate
 
 ROW, COLUMN = (Dim.symbol(name) for name in "ij")
@@ -97,7 +96,7 @@ def test_kernels_without_dots_are_left_alone() -> None:
 def test_decays_of_linear_attention_are_those_of_rows_and_columns(head: int) -> None:
     operands = [np.zeros((1, 1, 200, head), ml_dtypes.bfloat16)] * 3
     tape = ts.jit(ts.ops.linear_attention).trace(*operands, np.zeros((1, 1, 200), np.float32)).tape
-    kernels = general_kernels(lower(tape, Options.of(backend="cuda", features=("sm_90a",)), keep_snapshots=True))
+    kernels = tile_kernels_of(tape, Options.of(backend="cuda", features=("sm_90a",)))
     expected, found = ([*arrays_of(kernels[-1])] for _ in range(2))
     for memory in (expected, found):
         memory[3] = -np.cumsum(np.abs(memory[3]) * np.float32(0.1), axis=-1)

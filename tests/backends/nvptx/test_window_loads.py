@@ -13,11 +13,10 @@ import pytest
 import tessera as ts
 from tessera.backends.nvptx.passes import plan_threads
 from tessera.backends.nvptx.row_plan import NEAR_ROWS
-from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
-from tests.backends.nvptx.matrices import BACKEND, general_kernels
+from tests.backends.nvptx.matrices import BACKEND, tile_kernels_of
 from tests.oracles.native_threads import run
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
@@ -67,7 +66,7 @@ def text_of_windows(height: int, width: int, taps: int) -> tuple[str, Any]:
     x, w = np.zeros((32, 96, height, width), BF16), np.zeros((96, 1, taps, taps), BF16)
     tape = ts.jit(depthwise(padding=taps // 2)).trace(w, x).tape
     options = Options.of(backend="cuda", features=("sm_90a",))
-    (kernel,) = general_kernels(lower(tape, options, keep_snapshots=True))
+    (kernel,) = tile_kernels_of(tape, options)
     target = BACKEND.lower(kernel)
     return BACKEND.code(target).text, target
 
@@ -107,7 +106,7 @@ def test_sums_of_one_row_have_no_near_rows() -> None:
     x, w = np.zeros((32, 96, 56, 56), BF16), np.zeros((96, 1, 1, 5), BF16)
     tape = ts.jit(depthwise(padding=(0, 2))).trace(w, x).tape
     options = Options.of(backend="cuda", features=("sm_90a",))
-    (kernel,) = general_kernels(lower(tape, options, keep_snapshots=True))
+    (kernel,) = tile_kernels_of(tape, options)
     assert NEAR_ROWS.of(BACKEND.lower(kernel)) == 1
 
 
