@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis profiles, a private cache, hidden compilers, `--update`, device markers."""
+"""What every test shares: hypothesis profiles, a private cache, hidden compilers, `--update`, times, markers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.compilers import hide_compilers
+from tests.slow_tests import TABLE, Recorder, mark_slow, read_table
 
 # A test's outcome must not depend on what earlier runs left in the user's cache; set before anything reads it, and
 # once for all workers of one run, which share it as concurrent processes of a user would.
@@ -42,6 +43,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite golden texts to what the code now prints")
+    parser.addoption("--times", help="append the processor time of each test to this file, for scripts/slow_tests.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,6 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if "BYTECODE_OF_TESTS" in os.environ and not _only_hands_out(config):
         os.environ["PYTHONPYCACHEPREFIX"] = os.environ["BYTECODE_OF_TESTS"]
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if (times := config.getoption("times")) and not _only_hands_out(config):
+        file = Path(config.rootpath, times)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        config.pluginmanager.register(Recorder(file))
 
 
 def _only_hands_out(config: pytest.Config) -> bool:
@@ -98,8 +104,10 @@ def update(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what needs a device that is not here."""
+    """Mark what is slow; skip, with the reason, what needs a device that is not here."""
+    mark_slow(items, read_table(TABLE.read_text(encoding="utf-8")))
     for item in items:
         for marker in item.iter_markers("device"):
             if not Path("/dev/nvidia0").exists():
