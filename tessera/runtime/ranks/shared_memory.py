@@ -17,20 +17,15 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
-from queue import SimpleQueue
-from threading import Lock, Thread
 
-from tessera.diagnostics.codes import RankError
-from tessera.runtime import timeline
-from tessera.runtime.ranks.algorithms import steps_of
-from tessera.runtime.ranks.world import Exchange, Handle
+from tessera.runtime.ranks.queued import LONGEST, QueuedCommunicator, absence, departure, mismatch, transfers_of
+from tessera.runtime.ranks.world import Exchange
 from tessera.types.frozen import frozen
 
 SLOT, SLOTS = 1 << 20, 4
 """Bytes of a slot, so that waking who reads it costs less than its bytes, which may still be in a cache; and how many
 slots a pair has."""
 
-_LONGEST = 1024  # bytes of a message: its first is its kind, the rest a count or a text
 _OPEN, _DATA, _CREDIT, _LEFT = b"O", b"D", b"C", b"L"
 
 
@@ -83,7 +78,7 @@ class _Peer:
     def listen(self) -> None:
         """Take what has come: slots that are free again are counted, everything else waits in order."""
         try:
-            message = self.end.recv(_LONGEST)
+            message = self.end.recv(LONGEST)
         except ConnectionResetError:
             return  # it left with messages unread; what it sent before is still there
         if not message:
@@ -99,7 +94,7 @@ class _Peer:
         """Why it left, where it still could say so."""
         while not self.reason:
             try:
-                message = self.end.recv(_LONGEST, socket.MSG_DONTWAIT)
+                message = self.end.recv(LONGEST, socket.MSG_DONTWAIT)
             except ConnectionResetError:
                 continue
             except OSError:
@@ -147,11 +142,7 @@ class _Transfer:
 
     def _rendezvous(self, message: bytes) -> None:
         if message != _OPEN + self.what:
-            raise RankError(
-                f"rank {self.peer.rank} is at {message[1:].decode()}, and this rank is at {self.what.decode()}",
-                span=None,
-                fix="let all ranks call the same programs, with arguments of the same shapes, in the same order",
-            )
+            raise mismatch(self.peer.rank, message[1:].decode(errors="replace"), self.what.decode(errors="replace"))
         self.is_open = True
 
     @property
@@ -165,12 +156,12 @@ class _Transfer:
         return self.is_done and not self.unsent
 
 
-class LocalCommunicator:
+class LocalCommunicator(QueuedCommunicator):
     """The `Communicator` of one rank among several on this machine."""
 
     def __init__(self, ends: Ends, seconds: float) -> None:
         """`seconds` is how long an exchange may go without hearing from a rank that it needs."""
-        self.rank, self.size, self._seconds = ends.rank, ends.size, seconds
+        super().__init__(ends.rank, ends.size, seconds)
         self._map = mmap.mmap(ends.file, max(1, ends.size**2) * SLOT * SLOTS)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._peers = {
@@ -178,94 +169,31 @@ class LocalCommunicator:
             for rank, end in enumerate(ends.sockets)
             if end is not None
         }
-        self._queue: SimpleQueue[Handle | None] = SimpleQueue()
-        self._thread: Thread | None = None
-        self._lock = Lock()
         self._wake = os.eventfd(0)
-        self._failure: RankError | None = None
-        self._is_abandoned = False
 
     def _offset(self, source: int, target: int) -> int:
         return (source * self.size + target) * SLOT * SLOTS
 
-    def start(self, exchange: Exchange) -> Handle:
-        """Begin an exchange, after those that were started before it."""
-        handle = Handle(exchange)
-        with self._lock:
-            if self._is_abandoned:
-                handle.error = self._failure
-                handle.done.set()
-                return handle
-            if self._thread is None:
-                # A daemon: a program that ends without waiting must not stay because of it.
-                self._thread = Thread(target=self._run, name="tessera-ranks", daemon=True)
-                self._thread.start()
-            self._queue.put(handle)
-        return handle
-
-    def wait(self, handle: Handle) -> None:
-        """Come back when the bytes are there; the thread that brings them keeps the time limit."""
-        if not handle.done.is_set():
-            with timeline.span("wait", handle.exchange.what):
-                handle.done.wait()
-        error = handle.error
-        if isinstance(error, RankError):
-            # Made again here, so that it shows the line of the user who waits.
-            raise RankError(error.message, notes=error.notes, fix=error.fix) from error
-        if error is not None:
-            raise error
-
-    def abandon(self, reason: str) -> None:
-        """Leave the world: what is under way ends here, and the others hear of it."""
-        with self._lock:
-            if self._is_abandoned:
-                return
-            self._is_abandoned = True
-            self._failure = self._failure or RankError(f"rank {self.rank} has left: {reason}", span=None)
+    def interrupt(self) -> None:
+        """Wake the thread, which then finds that this rank has left."""
         os.eventfd_write(self._wake, 1)
-        self._queue.put(None)
-        if self._thread is not None:
-            self._thread.join()
-        self._leave(self._failure)
-        os.close(self._wake)
 
-    def _leave(self, error: RankError) -> None:
-        """Tell the others why, and go; the first reason is the one that counts."""
-        reason = error.message.encode()[: _LONGEST - 1]
+    def leave(self, reason: str) -> None:
+        """Tell the others why, and go."""
+        words = reason.encode()[: LONGEST - 1]
         for peer in self._peers.values():
-            peer.send(_LEFT, reason)
+            peer.send(_LEFT, words)
             peer.end.close()
 
-    # ---- In the thread.
+    def close(self) -> None:
+        """Let go of what no thread uses any more."""
+        os.close(self._wake)
 
-    def _run(self) -> None:
-        while (handle := self._queue.get()) is not None:
-            try:
-                if self._failure is not None:
-                    raise self._failure
-                with timeline.span("collective", handle.exchange.what):
-                    self._perform(handle.exchange)
-            except BaseException as error:  # whatever it is, somebody waits for it
-                failed = error if isinstance(error, RankError) else RankError(f"rank {self.rank}: {error}", span=None)
-                handle.error, self._failure = error, self._failure or failed
-                self._leave(failed)
-            handle.done.set()
-
-    def _perform(self, exchange: Exchange) -> None:
+    def perform(self, exchange: Exchange) -> None:
         """Copy this rank's own part, and move the others until nothing is left."""
-        part, group = exchange.bytes, exchange.group
-        at, is_scattered = list(group).index(self.rank), exchange.call == "all_to_all"
-        own, what = exchange.target + at * part, exchange.what.encode()[: _LONGEST - 1]
-        ctypes.memmove(own, exchange.source + (at * part if is_scattered else 0), part)
-        begin = exchange.source if is_scattered else exchange.target
-        for step in steps_of(exchange.call, exchange.algorithm, at, len(group)):
-            transfers: list[_Transfer] = []
-            for move in step:
-                (sent, count), (read, other) = move.sends, move.reads
-                sends = (begin + sent * part, count * part) if count else None
-                reads = (exchange.target + read * part, other * part) if other else None
-                transfers.append(_Transfer(self._peers[group[move.peer]], sends, reads, what))
-            self._finish(exchange, transfers)
+        what = exchange.what.encode()[: LONGEST - 1]
+        for step in transfers_of(exchange, self.rank):
+            self._finish(exchange, [_Transfer(self._peers[one.peer], one.sends, one.reads, what) for one in step])
 
     def _finish(self, exchange: Exchange, transfers: Sequence[_Transfer]) -> None:
         """Move bytes until nothing of a step is left."""
@@ -283,28 +211,16 @@ class LocalCommunicator:
 
     def _check(self, exchange: Exchange, left: Sequence[_Transfer], last: float) -> None:
         """Raise where going on has no hope."""
-        if self._is_abandoned:
-            raise self._failure or RankError(f"rank {self.rank} has left", span=None)
+        self.check_abandoned()
         if any(one.peer.has_left or one.is_broken for one in left):
             self._listen([one.peer for one in left], 0.0)  # whoever else has left by now
             gone = [one.peer for one in left if one.peer.has_left or one.is_broken]
             # One that died says nothing; those who left because of it say so.
             first = next((peer for peer in gone if not peer.last_words()), gone[0])
-            raise RankError(
-                f"rank {first.rank} left while rank {self.rank} was at {exchange.what}",
-                span=None,
-                notes=(f"rank {first.rank} said: {first.reason}",) if first.reason else (),
-                fix="see what that rank says: it ended, or failed, before it came here",
-            )
+            raise departure(exchange, self.rank, first.rank, first.reason)
         if time.monotonic() - last >= self._seconds:
             absent = [one.peer.rank for one in left if not one.is_open] or [one.peer.rank for one in left]
-            ranks = f"rank {absent[0]}" if len(absent) == 1 else f"ranks {', '.join(map(str, absent))}"
-            raise RankError(
-                f"{ranks} did not come to {exchange.what} within {self._seconds:g} s, where rank {self.rank} waits",
-                span=None,
-                notes=(f"its group is {list(exchange.group)}",),
-                fix="let all ranks of an axis call the same programs; `TESSERA_RANK_SECONDS` is how long they wait",
-            )
+            raise absence(exchange, self.rank, absent, self._seconds)
 
     def _listen(self, peers: Sequence[_Peer], seconds: float) -> bool:
         """Wait for messages of peers that something is still missing from; whether any came."""
