@@ -20,8 +20,10 @@ from tessera.api.collectives import (
 from tessera.api.other_names import answer_names as _answer_names
 from tessera.diagnostics.frames import guard_public as _guard
 from tessera.runtime.timeline import record_timeline as timeline
+from tessera.types.sharding import Sharding
 
 __all__ = [
+    "Sharding",
     "all_gather",
     "all_reduce",
     "all_to_all",

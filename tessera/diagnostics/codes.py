@@ -144,6 +144,12 @@ class DifferentiationError(CompilationError, TypeError):
     code = "T0306"
 
 
+class ShardingError(CompilationError, ValueError):
+    """A tensor cannot be sharded as somebody asks, or shardings of a program contradict each other."""
+
+    code = "T0307"
+
+
 class ScheduleError(CompilationError, ValueError):
     """A `tsched` module breaks a rule of the dialect, or a schedule cannot be carried out."""
 

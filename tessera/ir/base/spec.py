@@ -173,8 +173,6 @@ Reference: TypeAlias = "Callable[..., Array | tuple[Array, ...]]"
 Decompose: TypeAlias = Callable[[Builder, Sequence[Any], Attributes], Any]
 Simplify: TypeAlias = Callable[[Simplifier, Sequence[Any], Attributes], Any]
 CostRule: TypeAlias = Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Cost]
-Transform: TypeAlias = Callable[..., Any]
-"""A rule by which a transform rewrites an op, against `Builder`."""
 AttributeRule: TypeAlias = Callable[[Sequence[TensorType], Attributes], Attributes]
 TypeRule: TypeAlias = Callable[[Sequence[Any], Attributes], Sequence[Any]]
 Verify: TypeAlias = Callable[[Any], None]
@@ -200,7 +198,8 @@ class OpSpec:
     `transpose` name the rules of its derivatives (`ir/graph/derivatives/shared.py`): an op that has neither is
     differentiated through `decompose`, or says in `no_derivative` why it has none. One whose derivative needs more than
     its results is linearized as the op `with_residuals`, which takes the same and gives more. `batch` names the rule
-    for a batch of operands (`ir/graph/batching/shared.py`), `shard` is a slot of the transform of that name.
+    for a batch of operands (`ir/graph/batching/shared.py`), `shard` that for operands of which ranks have parts
+    (`ir/graph/sharding/rules.py`), where its lowering does not imply it.
     `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
     `more_effects` are those that an op has by its attributes, on top of `effects`. `attribute_rule` gives, from
     operand types, attributes that are not given when an op is first made; rewrites hand them on. An op that
@@ -237,7 +236,7 @@ class OpSpec:
     with_residuals: str = ""
     no_derivative: str = ""
     batch: str | None = None
-    shard: Transform | None = None
+    shard: str | None = None
     takes_positions: bool = False
     verify: Verify | None = None
     type_rule: TypeRule | None = None

@@ -380,6 +380,7 @@ def _attention(op: str, summary: str, operands: tuple[str, ...], *attributes: At
         attributes=(attributes[0], SCALE, *attributes[1:]),
         dtypes=FLOATS,
         batch="attention",
+        shard="library:attention",
         jvp="attention:cached_jvp" if op == "cached_attention" else "attention:attention_jvp",
         cost=cost_of(_count_operations),
         lower=Library("attention", reads_views=True, takes_epilogue=True),

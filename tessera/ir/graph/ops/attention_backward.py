@@ -422,6 +422,7 @@ SPECS: tuple[OpSpec, ...] = (
         results=("q_gradient", "k_gradient", "v_gradient"),
         attributes=(CAUSAL, SCALE),
         infer=_infer_backward,
+        shard="library:attention_backward",
         reference=attention_backward_reference,
         samples=_backward_samples(),
         dtypes=FLOATS,

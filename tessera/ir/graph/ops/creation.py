@@ -276,6 +276,7 @@ IOTA = _maker(
     "Each element its own position along one axis.",
     (SHAPE, Attribute("axis", "int", doc="the axis that is counted"), DTYPE),
     infer=_infer_iota,
+    shard="library:iota",
     reference=_iota_reference,
     samples=(*_each(NUMBERS, (7,), axis=0), *_each(("i64", "f32"), (3, 5), axis=1), *_each(("i32",), (0, 3), axis=0)),
     dtypes=NUMBERS,

@@ -172,6 +172,7 @@ CUMULATIVE = OpSpec(
     jvp="reduce:cumulative_jvp",
     transpose="reduce:cumulative",
     batch="first_axis",
+    shard="library:along_axis",
 )
 
 SPECS: tuple[OpSpec, ...] = (

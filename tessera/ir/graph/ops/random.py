@@ -443,6 +443,7 @@ SPECS: tuple[OpSpec, ...] = (
         summary="64 random bits by Philox4x32-10 for each u64 counter, under a key and a stream (upper counter words).",
         operands=("counter", "key", "stream"),
         infer=_infer_philox,
+        shard="library:philox",
         reference=draw_bits,
         effects=RANDOM,
         samples=(Sample("counters", _counters),),

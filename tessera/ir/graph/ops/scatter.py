@@ -393,6 +393,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.scatter_rows",
         summary="x[:, indices[i]] = updates[:, i], or += and the like, for i in order, at legal indices.",
         operands=("x", "updates", "indices*"),
+        shard="library:scatter_rows",
         attributes=(
             Attribute("mode", "str", doc="set, add, mul, max or min"),
             SCATTER_ACCUMULATE,

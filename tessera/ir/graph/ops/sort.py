@@ -203,6 +203,7 @@ SPECS: tuple[OpSpec, ...] = (
         results=("values", "indices"),
         attributes=(DESCENDING, KEPT),
         infer=_infer_rows,
+        shard="library:along_last",
         reference=sort_rows_reference,
         samples=(
             Sample("rows", normal((5, 33))),
