@@ -110,10 +110,10 @@ def _module_name(target: str) -> str:
     return Path(module).stem if module.endswith(".py") else module
 
 
-def find(target: str, *, executes: bool = False) -> Jit | Kernel:
-    """The function or kernel that `module:function` names, jitted if it is neither.
+def load(target: str, *, executes: bool = False) -> Any:
+    """The object that `module:name` names, whatever it is.
 
-    Of the module only what the function needs is executed (`module_slice.py`), or with `executes` all of it.
+    Of the module only what the name needs is executed (`module_slice.py`), or with `executes` all of it.
     """
     module, _, name = target.partition(":")
     is_file = module.endswith(".py")
@@ -131,6 +131,13 @@ def find(target: str, *, executes: bool = False) -> Jit | Kernel:
         raise TargetError(str(error)) from error
     except AttributeError as error:
         raise TargetError(f"{error}{_functions_of(sys.modules.get(module))}") from error
+    return found
+
+
+def find(target: str, *, executes: bool = False) -> Jit | Kernel:
+    """The function or kernel that `module:function` names, jitted if it is neither."""
+    found = load(target, executes=executes)
+    module, name = _module_name(target), target.partition(":")[2]
     if isinstance(found, Jit | Kernel):
         return found
     if isinstance(found, type):

@@ -219,6 +219,44 @@ def lint(
     raise typer.Exit(show_lint(target, given, architecture, as_json=as_json, look=look))
 
 
+_PLANNED = (
+    "What to plan: a shipped model (`llama-3-70b`), a file of numbers (`model.toml`), or `module:name` of an `nn` "
+    "model, of a function that makes one, or of its `GPTConfig`; no weights are allocated for the latter two."
+)
+
+
+@app.command(cls=Command)
+def plan(
+    model: Annotated[str, typer.Argument(help=_PLANNED, metavar="MODEL")],
+    topology: Annotated[
+        str, typer.Option(help="A topology file, or a shipped one: h100, h200, laptop.", metavar="FILE")
+    ] = "h100",
+    mesh: Annotated[str, typer.Option(help="Sizes of mesh axes; without it, all are searched.", metavar="AXES")] = "",
+    ranks: Annotated[int, typer.Option(help="Devices that a search divides; all of the topology where 0.")] = 0,
+    batch: Annotated[int, typer.Option(help="Sequences of a step, of all ranks.")] = 0,
+    microbatch: Annotated[int, typer.Option(help="Sequences of one forward.")] = 1,
+    sequence: Annotated[int, typer.Option(help="Tokens of a sequence; those of the model where 0.")] = 0,
+    schedule: Annotated[str, typer.Option(help="1f1b or interleaved.")] = "1f1b",
+    chunks: Annotated[int, typer.Option(help="Stages of a rank, for interleaved.")] = 1,
+    zero: Annotated[int, typer.Option(help="The stage of ZeRO, 0 to 3.")] = 1,
+    recompute: Annotated[str, typer.Option(help="none, selective or full.")] = "none",
+    output: Annotated[str, typer.Option(help="The file that the page is written to.", metavar="FILE")] = "plan.html",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    execute: Execute = False,
+    progress: Progress = True,
+) -> None:
+    """Simulate a training step on a described cluster: its time, bubble, memory and bytes per link.
+
+    With `--mesh` one plan; without it, the plans that fit and the fastest of them. Also writes a page with the timeline
+    of a step. Example: `tessera plan llama-3-405b --mesh dp=64,tp=8,pp=16 --batch 2048 --topology h100`
+    """
+    from tessera.cli.arguments import Look
+    from tessera.cli.plan import PlanOptions, show_plan
+
+    options = PlanOptions(mesh, ranks, batch, microbatch, sequence, schedule, chunks, zero, recompute, output, as_json)
+    raise typer.Exit(show_plan(model, topology, options, Look(execute, progress and not as_json)))
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
     context: typer.Context,

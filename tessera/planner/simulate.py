@@ -2,9 +2,10 @@
 
 Each pipeline rank has a stream of kernels, one of collectives of its parameters and gradients, and two for what it
 sends. Forwards and backwards run in the order of the schedule. Gradients of a layer are reduced while those of the
-layer before it are computed, in the last microbatch (under ZeRO-3 in each); parameters that ZeRO shares are gathered
-while the layer before is computed. Replicas of the model that have stragglers are simulated beside one that has none,
-and collectives over replicas wait for all of them.
+layer before it are computed: in the last microbatch, or in each where ranks share gradients (ZeRO-2 and 3). Parameters
+that ZeRO shares are gathered while the layer before is computed, once in a step, or for each pass under ZeRO-3.
+Replicas of the model that have stragglers are simulated beside one that has none, and collectives over replicas wait
+for all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from tessera.ir.schedule.planning.pipelines import Action, needs
 from tessera.planner.cluster import Cluster
-from tessera.planner.events import COMPUTE, GRADIENTS, SEND, Event, Simulation, Work, merge_spans, overlap_of
+from tessera.planner.events import COMPUTE, GRADIENTS, SEND, Event, Simulation, merge_spans, overlap_of
 from tessera.planner.model_cost import LayerCost, ModelCost
 from tessera.planner.step_costs import Parts, StepCosts, Traffic
 from tessera.planner.training_plan import Memory, TrainingPlan, check_plan, memory_of
@@ -122,6 +123,7 @@ class _Builder:
         self.costs, self.plan = costs, costs.plan
         self.pipe = costs.plan.pipeline
         self.stages = costs.model.stages(self.plan.pp * self.plan.chunks)
+        self.orders = [self.pipe.order(rank) for rank in range(self.plan.pp)]
         self.simulation = Simulation()
         self.hidden = 0.0
         """Nanoseconds of collectives within layers that kernels hide, of all ranks."""
@@ -135,14 +137,14 @@ class _Builder:
         self._syncs.append([])
         for rank in range(self.plan.pp):
             self._add_rank(replica, rank, slowdowns[rank])
-        for rank in range(self.plan.pp):
-            for action in self.pipe.order(rank):
+        for rank, order in enumerate(self.orders):
+            for action in order:
                 self._connect(replica, rank, action)
 
     def _add_rank(self, replica: int, rank: int, slowdown: float) -> None:
         stream = (COMPUTE, replica, rank)
         done: list[int] = []
-        for action in self.pipe.order(rank):
+        for action in self.orders[rank]:
             layers = self.stages[action.chunk * self.plan.pp + rank]
             key = replica, rank, action
             if self._is_split(action):
@@ -157,9 +159,8 @@ class _Builder:
                 link = (SEND if action.kind == "F" else f"{SEND} back", replica, rank)
                 self._last[key] = self.simulation.add(f"send {action}", link, self.send.time, [self._last[key]])
         held = [layer for chunk in self.stages[rank :: self.plan.pp] for layer in chunk]
-        tasks = self.simulation.tasks
-        before = [at for at, task in enumerate(tasks) if task.stream == (GRADIENTS, replica, rank)]
-        self.simulation.add("update", stream, self.costs.optimizer(held) * slowdown, before[-1:])
+        last = [number for number, _ in self._syncs[replica][-1:] if rank == self.simulation.tasks[number].stream[2]]
+        self.simulation.add("update", stream, self.costs.optimizer(held) * slowdown, last)
 
     def _is_split(self, action: Action) -> bool:
         """Whether collectives run between the layers of an action, so that each is a task."""
@@ -167,7 +168,7 @@ class _Builder:
             return self.plan.replicas > 1
         if action.kind == "F":
             return self.plan.zero >= 1 and action.microbatch == 0
-        return action.microbatch == self.pipe.microbatch - 1
+        return self.plan.zero >= 2 or action.microbatch == self.pipe.microbatch - 1
 
     def _leaves(self, rank: int, action: Action) -> bool:
         """Whether what an action gives goes to another rank."""
@@ -221,11 +222,11 @@ class _Builder:
 
     def synchronize(self) -> None:
         """Let each collective over replicas wait for what all of them give to it."""
-        tasks: list[Work] = self.simulation.tasks
+        same: tuple[tuple[int, list[int]], ...]
         for same in zip(*self._syncs, strict=True):
-            before: list[int] = [number for _, own in same for number in own]
+            before = [number for _, own in same for number in own]
             for number, _ in same:
-                tasks[number].after.extend(before)
+                self.simulation.tasks[number].after.extend(before)
 
 
 def _shares(
@@ -249,4 +250,4 @@ def _shares(
         apart += length
     whole = apart + inline + hidden
     overlap = 1.0 - (awaited + inline) / whole if whole else 1.0
-    return idle / (time * ranks), (awaited + inline) / (time * ranks), overlap
+    return max(0.0, idle / (time * ranks)), (awaited + inline) / (time * ranks), overlap

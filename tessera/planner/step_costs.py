@@ -193,7 +193,7 @@ class StepCosts:
         for layer in (layer for chunk in most for layer in chunk):
             inline = [one for kind in passes for one in (*self._inline(layer, kind), *self._ring(layer, kind))]
             found += [_times(one, pipe.microbatch) for one in inline]
-            found += [_times(one, pipe.microbatch if plan.zero >= 3 else 1) for one in self.gradients(layer)]
+            found += [_times(one, pipe.microbatch if plan.zero >= 2 else 1) for one in self.gradients(layer)]
             found += [_times(one, gathers) for one in self.gather(layer)]
         if plan.pp > 1:
             found.append(_times(self.send(), 2 * pipe.ideal_actions))

@@ -149,7 +149,7 @@ PUBLISHED = [
 @pytest.mark.parametrize(("mesh", "sequence", "batch", "tflops"), PUBLISHED)
 def test_published_runs_are_within_a_tenth(mesh: dict[str, Any], sequence: int, batch: int, tflops: float) -> None:
     model = read_transformer("llama-3-405b", sequence=sequence).cost()
-    plan = TrainingPlan(**mesh, batch=batch, schedule="interleaved", chunks=8, zero=2, recompute="selective")
+    plan = TrainingPlan(**mesh, batch=batch, schedule="interleaved", chunks=8, zero=1, recompute="selective")
     step = simulate(plan, model, read_cluster("h100"))
     assert near(step.mfu * 989, tflops, rel=0.10)
     assert step.fits

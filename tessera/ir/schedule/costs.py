@@ -35,7 +35,7 @@ def cost_of(body: Tape) -> Cost:
     """Flops of all records; every input read once, as far as anything reads it, and every output written once."""
     flops, moved = ZERO, ZERO
     for record in body.records:
-        flops = flops + _flops(body, record)
+        flops = flops + flops_of(body, record)
     readers: dict[int, list[Record]] = {}
     for record in body.records:
         for operand in dict.fromkeys(record.operands):
@@ -66,7 +66,8 @@ def _bytes_read(body: Tape, value: int, readers: Mapping[int, Sequence[Record]])
     return minimum(whole, taken) if value in readers and (is_known or is_gathered) else whole
 
 
-def _flops(body: Tape, record: Record) -> Dim:
+def flops_of(body: Tape, record: Record) -> Dim:
+    """Operations of one record: by its own rule, or by the facet of its lowering; 0 where it only moves values."""
     spec = spec_of(record)
     operands = [body.types[operand] for operand in record.operands]
     results = [body.types[result] for result in record.results]
