@@ -117,7 +117,7 @@ def _zeros(type: TensorType) -> Any:
 def _blocks_of(model: Any, name: str) -> tuple[str, tuple[Any, ...]]:
     """The field with the equal blocks of a model, and those."""
     found: list[tuple[int, str, tuple[Any, ...]]] = []
-    fields: dict[str, Any] = vars(model)
+    fields = cast("dict[str, Any]", model.__dict__)
     for field, value in fields.items():
         parts = tuple(cast("list[Any]", value)) if isinstance(value, tuple | list) else ()
         if parts and all(isinstance(one, Module) for one in parts) and len({_form(one) for one in parts}) == 1:
