@@ -18,22 +18,27 @@ from tessera.api.collectives import (
     world_size,
 )
 from tessera.api.other_names import answer_names as _answer_names
+from tessera.api.shard_map import LOCAL, P, pmap, shard_map
 from tessera.diagnostics.frames import guard_public as _guard
 from tessera.runtime.timeline import record_timeline as timeline
 from tessera.types.sharding import Sharding
 
 __all__ = [
+    "LOCAL",
+    "P",
     "Sharding",
     "all_gather",
     "all_reduce",
     "all_to_all",
     "axis_index",
     "mesh",
+    "pmap",
     "rank",
     "reduce_scatter",
     "replicated",
     "run",
     "save_trace",
+    "shard_map",
     "timeline",
     "world_size",
 ]

@@ -77,6 +77,9 @@ class _UniformityWalk:
         if op.name == "tgraph.fori":
             index = operands[0] & operands[1]
             return self._loop(op, operands[2:], (index,), index, together, around)
+        if "carried" not in op.kinds:
+            # A checkpointed or custom function: its body, the first region, runs once; rules run in its place.
+            return self._block(op.regions[0].block, operands, together, around)
         return self._loop(op, operands, (), self.every, together, around)
 
     def _branch(self, op: SpecOp, operands: list[Axes], together: Axes, around: SpecOp | None) -> list[Axes]:

@@ -1,0 +1,411 @@
+"""`shard_map` and `pmap`: a function written for one rank as a function of whole arrays.
+
+Outside, values are whole and the same on all ranks. On the way in each rank takes its part of them, on the way out
+parts are gathered. So derivatives are those of the whole function: a cotangent that enters is cut as the result was
+joined, one that leaves is joined as the argument was cut, and summed over the axes along which all ranks had the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tessera.api.autodiff import jit_like
+from tessera.api.collectives import all_gather, all_reduce, axis_index
+from tessera.api.custom import custom_vjp
+from tessera.api.jit import Jit, jit
+from tessera.diagnostics.codes import ArgumentError, PytreeError, ShapeError
+from tessera.frontend.arguments import check_callables, explain_transform
+from tessera.frontend.functions import public as ops
+from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor
+from tessera.frontend.pytree import Tree, flatten, leaf_paths, node_of, unflatten
+from tessera.runtime.ranks.world import Mesh, mesh_in_force
+from tessera.types.frozen import frozen
+
+Axes = tuple[str, ...]
+
+
+@frozen
+class Partition:
+    """Where the parts of an array lie: for each dim the mesh axes that divide it; `P(...)` makes one.
+
+    Dims that are not named are whole on every rank.
+    """
+
+    dims: tuple[Axes, ...]
+    is_local: bool = False
+
+    def __repr__(self) -> str:
+        if self.is_local:
+            return "LOCAL"
+        shown = [repr(axes[0] if len(axes) == 1 else axes) if axes else "None" for axes in self.dims]
+        return f"P({', '.join(shown)})"
+
+    @property
+    def axes(self) -> Axes:
+        """All mesh axes that divide some dim."""
+        return tuple(axis for dim in self.dims for axis in dim)
+
+
+LOCAL = Partition((), is_local=True)
+"""In place of a partition: values that are each rank's own, which pass as they are."""
+
+
+def P(*dims: str | Sequence[str] | None) -> Partition:  # noqa: N802 - the field's name
+    """How an array is divided: for each dim a mesh axis, a tuple of several (the first varies slowest), or None.
+
+    >>> ts.dist.P("dp", None, ("tp", "sp"))
+    P('dp', None, ('tp', 'sp'))
+    """
+    made: list[Axes] = []
+    for dim in dims:
+        named = () if dim is None else tuple(dim) if isinstance(dim, tuple | list) else (dim,)
+        if not all(isinstance(axis, str) and axis for axis in named):
+            raise ArgumentError(
+                f"`P` takes names of mesh axes, tuples of them, or None, got {dim!r}", fix='write `P("dp", None)`'
+            )
+        made.append(named)
+    names = [axis for named in made for axis in named]
+    twice = next((axis for axis in names if names.count(axis) > 1), None)
+    if twice is not None:
+        raise ArgumentError(
+            f"`P` divides an array by mesh axis `{twice}` twice",
+            notes=("rule: a rank has one part of an array, by its position along an axis",),
+            fix="name each axis for one dim",
+        )
+    return Partition(tuple(made))
+
+
+@explain_transform
+def shard_map(
+    function: Callable[..., Any], in_specs: Any = None, out_specs: Any = None, *, axes: Iterable[str] | None = None
+) -> Callable[..., Any]:
+    """A function of whole arrays that runs `function` on each rank of the mesh, with its parts of them.
+
+    `in_specs` says how arguments are divided: a `P`, a tuple with one for each argument, or trees of them that are the
+    beginning of the argument's form; None is whole on each rank. `out_specs` says how the parts make the result; a
+    result that is not divided along an axis is the same on its ranks, which `function` sees to. `LOCAL` passes
+    each rank's own value. Collectives in `function` are over axes of the mesh. It runs within `dist.mesh`, on all ranks
+    with equal whole arguments; it can be jitted, differentiated, batched and scanned over. `axes` are the mesh axes
+    that it is for, by default all: name them where it is called in another one, which is for the others.
+
+    >>> total = ts.dist.shard_map(lambda x: ts.dist.all_reduce(x.sum(), "dp"), in_specs=ts.dist.P("dp"))
+    >>> with ts.dist.mesh(dp=1):
+    ...     total(ts.ones((4,)))
+    Tensor([] f32, 4)
+
+    Raises: ShapeError (T0101) for a dim that an axis does not divide; ArgumentError (T0202) for an axis that the mesh
+    does not have.
+    """
+    check_callables("shard_map", function=function)
+    chosen = None if axes is None else tuple(axes)
+    _check_prefix("in_specs", in_specs)
+    _check_prefix("out_specs", out_specs)
+    inner = function if isinstance(function, Jit) else Jit(function)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        around = mesh_in_force()
+        manual = _manual_axes(around, chosen)
+        given = (*args, *kwargs.values())
+        specs = _argument_specs(in_specs, len(args), len(kwargs))
+        parts = [
+            _cross(value, spec, f"argument {number}", _Border(around, manual, is_entry=True))
+            for number, (value, spec) in enumerate(zip(given, specs, strict=True))
+        ]
+        named = dict(zip(kwargs, parts[len(args) :], strict=True))
+        found = inner(*parts[: len(args)], **named)
+        return _cross(found, out_specs, "the result", _Border(around, manual, is_entry=False))
+
+    return jit_like(function, run, "shard_map", _plain_parameters(inner))
+
+
+def pmap(
+    function: Callable[..., Any],
+    axis: str | None = None,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    *,
+    donate: Iterable[str] | str = (),
+    **options: Any,
+) -> Jit:
+    """A function that runs on each rank of a mesh axis with its element of a batch, as `vmap` does for all of them.
+
+    The batch has as many elements as the axis has ranks; `axis` is its name, by default the only axis of the mesh, and
+    what collectives in the function are over. `in_axes` says where the batch is in each argument, None for one that all
+    share, `out_axes` where it goes in the result. `donate` names parameters whose tensors results may take over, and
+    further keywords are those of `jit`.
+
+    >>> share = ts.dist.pmap(lambda x: x / ts.dist.all_reduce(x.sum(), "dp"), "dp")
+    >>> with ts.dist.mesh(dp=1):
+    ...     share(ts.array([[1.0, 3.0]]))
+    Tensor([1, 2] f32, [[0.25, 0.75]])
+    """
+    check_callables("pmap", function=function)
+    inner = function if isinstance(function, Jit) else Jit(function)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        named = axis if axis is not None else _only_axis(mesh_in_force())
+        wheres = _argument_specs(in_axes, len(args), len(kwargs), of="in_axes")
+        specs = tuple(
+            _batch_spec(value, where, named) for value, where in zip((*args, *kwargs.values()), wheres, strict=True)
+        )
+
+        def one(*parts: Any) -> Any:
+            mine = [_drop_batch(value, where, named) for value, where in zip(parts, wheres, strict=True)]
+            found = inner(*mine[: len(args)], **dict(zip(kwargs, mine[len(args) :], strict=True)))
+            leaves, tree = flatten(found)
+            return unflatten(tree, [one if out_axes is None else ops.expand_dims(one, out_axes) for one in leaves])
+
+        out = None if out_axes is None else _at(named, out_axes)
+        return shard_map(one, specs, out, axes=(named,))(*args, *kwargs.values())
+
+    made = jit_like(function, run, "pmap", _plain_parameters(inner))
+    return jit(made.function, donate=donate, **options)
+
+
+# Which axes, and how arguments and specs go together.
+
+
+def _plain_parameters(inner: Jit) -> list[inspect.Parameter]:
+    """The parameters of the function for whole arrays: annotations are of parts, and hold where parts are passed."""
+    signature = inspect.signature(inner)
+    return [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+
+
+def _only_axis(around: Mesh) -> str:
+    if len(around.axes) != 1:
+        raise ArgumentError(
+            f"`pmap` needs the name of a mesh axis, and {around} has {len(around.axes)}",
+            fix='write `pmap(function, "dp")` within `with tessera.dist.mesh(dp=...)`',
+        )
+    return around.axes[0][0]
+
+
+def _manual_axes(around: Mesh, chosen: Axes | None) -> Axes:
+    unknown = next((axis for axis in chosen or () if axis not in around.sizes), None)
+    if not around.axes or unknown is not None:
+        what = f"is for mesh axis `{unknown}`" if unknown is not None else "runs on the ranks of a mesh"
+        raise ArgumentError(
+            f"`shard_map` {what}, and what is in force is {around}",
+            fix=f"call it within `with tessera.dist.mesh({unknown or 'dp'}=...)`",
+        )
+    return tuple(around.sizes) if chosen is None else chosen
+
+
+def _argument_specs(specs: Any, positional: int, named: int, of: str = "in_specs") -> list[Any]:
+    if not isinstance(specs, tuple | list):
+        return [specs] * (positional + named)
+    listed: list[Any] = list(specs)  # pyright: ignore[reportUnknownArgumentType]
+    if len(listed) != positional + named:
+        raise ArgumentError(
+            f"`{of}` has {len(listed)} entries, and the function is called with {positional + named} arguments",
+            fix="write one for each argument, or one for all of them",
+        )
+    return listed
+
+
+def _as_spec(value: Any) -> Partition | None:
+    """A partition, or None where the value is a tree of them."""
+    if isinstance(value, Partition):
+        return value
+    return P() if value is None else P(value) if isinstance(value, str) else None
+
+
+def _check_prefix(name: str, prefix: Any) -> None:
+    for leaf in flatten(prefix)[0]:
+        if _as_spec(leaf) is None:
+            raise ArgumentError(
+                f"`shard_map` takes `{name}` of `P(...)`, names of mesh axes and None, got {leaf!r}",
+                fix='write `P("dp", None)`: for each dim the mesh axis that divides it',
+            )
+
+
+def _leaf_specs(prefix: Any, tree: Tree, what: str) -> list[Partition]:
+    """A partition for each leaf of a value, from a tree of them that is the beginning of its form."""
+    spec = _as_spec(prefix)
+    if spec is not None:
+        return [spec] * tree.leaf_count
+    kind: type[Any] = prefix.__class__
+    children = list(node_of(kind).split(prefix)[0]) if tree.type is kind else []
+    if tree.type is not kind or len(children) != len(tree.children):
+        raise PytreeError(
+            f"specs of {what} are a {kind.__name__} of {len(flatten(prefix)[0])}, and it is "
+            f"{'an array' if tree.type is None else f'a {tree.type.__name__} of {len(tree.children)}'}",
+            fix="give specs in the form of the value, or one `P` for all of it",
+        )
+    pairs = zip(children, tree.children, strict=True)
+    return [spec for child, part in pairs for spec in _leaf_specs(child, part, what)]
+
+
+# Crossing the border: parts of what comes in, the whole of what goes out.
+
+
+@frozen
+class _Border:
+    """The border of a `shard_map`: its mesh, the axes it is for, and whether values enter or leave."""
+
+    mesh: Mesh
+    axes: Axes
+    is_entry: bool
+
+
+def _cross(value: Any, prefix: Any, what: str, border: _Border) -> Any:
+    leaves, tree = flatten(value)
+    specs = _leaf_specs(prefix, tree, what)
+    paths = leaf_paths(tree, what)
+    made = [_cross_leaf(leaf, spec, path, border) for leaf, spec, path in zip(leaves, specs, paths, strict=True)]
+    return unflatten(tree, made)
+
+
+def _cross_leaf(leaf: Any, spec: Partition, path: str, border: _Border) -> Any:
+    if spec.is_local or not (is_tensor(leaf) or hasattr(leaf, "shape")):
+        return leaf
+    value = as_tensor(leaf)
+    _check_leaf(value, spec, path, border)
+    others = tuple(axis for axis in border.axes if axis not in spec.axes)
+    move = (
+        _take_with_rules(spec, others, border.mesh) if border.is_entry else _join_with_rules(spec, others, border.mesh)
+    )
+    return move(value)
+
+
+def _check_leaf(value: Any, spec: Partition, path: str, border: _Border) -> None:
+    sizes = border.mesh.sizes
+    for axis in spec.axes:
+        if axis not in sizes or axis not in border.axes:
+            raise ArgumentError(
+                f"{path} is divided along mesh axis `{axis}`, and the axes here are "
+                f"{', '.join(f'`{one}` ({sizes[one]} ranks)' for one in border.axes)}",
+                fix=f"name one of them, or call it within `tessera.dist.mesh({axis}=...)`",
+            )
+    if len(spec.dims) > len(value.shape):
+        raise ShapeError(
+            f"{path} has {len(value.shape)} dims, {list(value.shape)}, and its partition {spec} names {len(spec.dims)}",
+            fix="name a mesh axis, or None, for each dim, from the first one on",
+        )
+    if not border.is_entry:
+        return
+    for dim, axes in enumerate(spec.dims):
+        count = functools.reduce(lambda product, axis: product * sizes[axis], axes, 1)
+        size = value.shape[dim]
+        if isinstance(size, int) and size % count:
+            raise ShapeError(
+                f"dim {dim} of {path} {list(value.shape)} is {size}, which the {count} ranks of "
+                f"{', '.join(f'`{axis}`' for axis in axes)} do not divide",
+                notes=("rule: every rank has a part of the same size",),
+                fix=f"make it a multiple of {count}",
+            )
+
+
+def take_part(value: Any, spec: Partition, mesh: Mesh) -> Any:
+    """The part of a whole array that this rank has."""
+    for dim, axes in enumerate(spec.dims):
+        for axis in axes:
+            if mesh.sizes[axis] > 1:
+                part = value.shape[dim] // mesh.sizes[axis]
+                starts = [0] * len(value.shape)
+                starts[dim] = axis_index(axis) * part
+                sizes = tuple(part if at == dim else size for at, size in enumerate(value.shape))
+                value = ops.dynamic_slice(value, tuple(as_tensor(start) for start in starts), sizes)
+    return value
+
+
+def join_parts(value: Any, spec: Partition, mesh: Mesh) -> Any:
+    """The whole array of which this rank has a part."""
+    for dim, axes in enumerate(spec.dims):
+        for axis in reversed(axes):
+            value = all_gather(value, axis, dim) if mesh.sizes[axis] > 1 else value
+    return value
+
+
+def _sum_over(value: Any, axes: Axes, mesh: Mesh) -> Any:
+    for axis in axes:
+        value = all_reduce(value, axis) if mesh.sizes[axis] > 1 else value
+    return value
+
+
+def _take_with_rules(spec: Partition, others: Axes, mesh: Mesh) -> Callable[[Any], Any]:
+    def take(value: Any) -> Any:
+        return take_part(value, spec, mesh)
+
+    def back(cotangent: Any) -> Any:
+        # Ranks that had the same part have each a share of its cotangent.
+        return join_parts(_sum_over(cotangent, others, mesh), spec, mesh)
+
+    return linear_with_rules(take, back)
+
+
+def _join_with_rules(spec: Partition, others: Axes, mesh: Mesh) -> Callable[[Any], Any]:
+    count = functools.reduce(lambda product, axis: product * mesh.sizes[axis], others, 1)
+
+    def join(value: Any) -> Any:
+        return join_parts(value, spec, mesh)
+
+    def back(cotangent: Any) -> Any:
+        # The same result on `count` ranks counts once: derivatives inside are those of a sum over all ranks.
+        part = take_part(cotangent, spec, mesh)
+        return part if count == 1 else part * (1.0 / count)
+
+    return linear_with_rules(join, back)
+
+
+def linear_with_rules(forward: Callable[[Any], Any], back: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A linear function with its transpose; of integers, the function alone."""
+
+    def run(value: Any) -> Any:
+        return forward(value)
+
+    def keep(value: Any) -> tuple[Any, tuple[()]]:
+        return forward(value), ()
+
+    def transpose(_: tuple[()], cotangent: Any) -> tuple[Any]:
+        return (back(cotangent),)
+
+    def push(values: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+        return forward(values[0]), forward(tangents[0])
+
+    made = custom_vjp(run)
+    made.defvjp(keep, transpose)
+    made.defjvp(push)
+
+    def apply(value: Any) -> Any:
+        return made(value) if dtype_of(value).is_float else forward(value)
+
+    return apply
+
+
+# Batches of `pmap`: one element for each rank of the axis.
+
+
+def _at(axis: str, where: int) -> Partition:
+    return Partition((*[()] * where, (axis,)))
+
+
+def _batch_spec(value: Any, where: Any, axis: str) -> Any:
+    if where is None:
+        return None
+    if isinstance(where, bool) or not isinstance(where, int) or where < 0:
+        raise ArgumentError(
+            f"`pmap` takes `in_axes` as axes from 0 or None, one for each argument, got {where!r}",
+            fix="write `in_axes=(0, None)`",
+        )
+    count = mesh_in_force().sizes.get(axis)
+    leaves, tree = flatten(value)
+    for leaf, path in zip(leaves, leaf_paths(tree, "the argument"), strict=True):
+        shape = list(getattr(leaf, "shape", ()))
+        if count is not None and (len(shape) <= where or shape[where] != count):
+            raise ShapeError(
+                f"{path} {shape} has its batch at axis {where}, and `{axis}` has {count} ranks",
+                notes=("rule: `pmap` takes one element for each rank",),
+                fix=f"make the batch {count}, or use `shard_map`, whose parts have any size",
+            )
+    return _at(axis, where)
+
+
+def _drop_batch(value: Any, where: int | None, _: str) -> Any:
+    if where is None:
+        return value
+    leaves, tree = flatten(value)
+    return unflatten(tree, [ops.squeeze(leaf, where) for leaf in leaves])

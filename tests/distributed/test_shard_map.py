@@ -1,0 +1,134 @@
+"""`shard_map` and `pmap`: parts make the whole, under every transform; what does not divide is named."""
+
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import dist, ops
+from tessera.diagnostics.codes import ArgumentError, DonatedError, PytreeError, ShapeError
+from tessera.dist import LOCAL, P
+from tests.runtime.ranks.threads import on_ranks
+
+RNG = np.random.default_rng(3)
+X, W = RNG.standard_normal((8, 4)), RNG.standard_normal((4, 6))
+
+
+def whole(x: Any, w: Any) -> Any:
+    return ops.tanh(x @ w).sum(axis=0)
+
+
+def of_one_rank(x: Any, w: Any) -> Any:
+    return dist.all_reduce(ops.tanh(x @ w).sum(axis=0), "dp")
+
+
+sharded = dist.shard_map(of_one_rank, (P("dp"), P(None, "tp")), P("tp"))
+
+
+def squares(function: Any) -> Any:
+    return lambda x, w: (function(x, w) ** 2.0).sum()
+
+
+def transformed(function: Any) -> list[Any]:
+    """A function under each transform, and two of them together."""
+    x, w = ts.asarray(X), ts.asarray(W)
+    stacked = np.stack([X, 2 * X])
+    carried = ts.jit(lambda x, w: ts.scan(lambda c, row: (c + function(row, w), c.sum()), ops.zeros((6,), ts.f64), x))
+    return [
+        function(X, W),
+        *ts.jit(ts.grad(squares(function), (0, 1)))(X, W),
+        ts.jvp(lambda x: function(x, w), (x,), (x,))[1],
+        ts.vmap(function, in_axes=(0, None))(stacked, W),
+        ts.vmap(ts.grad(squares(function), 1), in_axes=(0, None))(stacked, W),
+        carried(stacked, W)[0],
+        ts.grad(squares(ts.checkpoint(function)))(x, w),
+    ]
+
+
+def test_t6_parts_make_the_whole_under_every_transform() -> None:
+    expected = [np.asarray(one) for one in transformed(whole)]
+    for found in on_ranks(lambda _: [np.asarray(one) for one in transformed(sharded)], dp=2, tp=2):
+        assert not isinstance(found, Exception), found
+        for got, want in zip(found, expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
+
+
+def test_a_dim_over_two_axes_trees_of_specs_and_values_of_each_rank() -> None:
+    def one(tree: dict[str, Any], own: Any) -> tuple[Any, Any]:
+        return {"x": tree["x"] * 2.0, "w": tree["w"]}, own + ts.dist.axis_index("tp").astype(ts.f64)
+
+    function = dist.shard_map(
+        one, ({"x": P(("dp", "tp")), "w": None}, LOCAL), ({"x": P(("dp", "tp")), "w": None}, LOCAL)
+    )
+    for rank, found in enumerate(on_ranks(lambda rank: function({"x": X, "w": W}, np.float64(rank)), dp=2, tp=2)):
+        tree, own = found
+        np.testing.assert_array_equal(np.asarray(tree["x"]), 2 * X)
+        np.testing.assert_array_equal(np.asarray(tree["w"]), W)
+        assert float(own) == rank + rank % 2
+
+
+def test_t3_pmap_runs_an_element_on_each_rank_and_takes_over_what_is_donated() -> None:
+    share = dist.pmap(lambda x, w: x * w / dist.all_reduce(x.sum(), "dp"), "dp", (0, None), donate={"x"})
+    total = dist.pmap(lambda x: ts.scan(lambda c, one: (c + one, c), x[0] * 0.0, x)[0], in_axes=1, out_axes=0)
+
+    def run(_: int) -> Any:
+        x = ts.asarray(X[:4]).copy()
+        found = np.asarray(share(x, 3.0))
+        with pytest.raises(DonatedError):
+            np.asarray(x)
+        return found, np.asarray(total(X[:, :4]))
+
+    for found in on_ranks(run, dp=4):
+        assert not isinstance(found, Exception), found
+        np.testing.assert_allclose(found[0], 3.0 * X[:4] / X[:4].sum(), rtol=1e-12)
+        np.testing.assert_allclose(found[1], X[:, :4].sum(axis=0), rtol=1e-12)
+
+
+REFUSED: list[tuple[Any, tuple[Any, ...], type[Exception], str]] = [
+    (P("dp"), (X[:7],), ShapeError, r"dim 0 of argument 0 \[7, 4\] is 7, which the 2 ranks of `dp` do not divide"),
+    (P(None, ("dp", "tp")), (W,), ShapeError, r"dim 1 of argument 0 \[4, 6\] is 6, which the 4 ranks of `dp`, `tp` do"),
+    (
+        P("pp"),
+        (X,),
+        ArgumentError,
+        r"argument 0 is divided along mesh axis `pp`, and the axes here are `dp` \(2 ranks\)",
+    ),
+    (
+        P(None, None, "dp"),
+        (X,),
+        ShapeError,
+        r"argument 0 has 2 dims, \[8, 4\], and its partition P\(None, None, 'dp'\)",
+    ),
+    ((P("dp"), P("tp")), (X,), ArgumentError, "`in_specs` has 2 entries, and the function is called with 1 arguments"),
+    (({"x": P("dp")},), (X,), PytreeError, "specs of argument 0 are a dict of 1, and it is an array"),
+]
+
+
+@pytest.mark.parametrize(("specs", "arguments", "error", "text"), REFUSED)
+def test_what_does_not_fit_is_named(specs: Any, arguments: tuple[Any, ...], error: type[Exception], text: str) -> None:
+    with dist.mesh(dp=2, tp=2), pytest.raises(error, match=text) as caught:
+        dist.shard_map(lambda x: x, specs, P("dp")).trace(*arguments)  # pyright: ignore[reportFunctionMemberAccess]
+    assert getattr(caught.value, "fix", None) is not None
+
+
+def test_axes_and_batches_are_those_of_the_mesh() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"`shard_map` runs on the ranks of a mesh, and what is in force is mesh\(\)"
+    ):
+        sharded(X, W)
+    with pytest.raises(ArgumentError, match="divides an array by mesh axis `dp` twice"):
+        P("dp", "dp")
+    with pytest.raises(ArgumentError, match="takes names of mesh axes"):
+        P(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ArgumentError, match="takes `in_specs` of"):
+        dist.shard_map(whole, (0, 1))
+    with dist.mesh(dp=2), pytest.raises(ShapeError, match=r"\[8, 4\] has its batch at axis 0, and `dp` has 2 ranks"):
+        dist.pmap(lambda x: x).trace(X)
+    with dist.mesh(dp=2, tp=2), pytest.raises(ArgumentError, match=r"`pmap` needs the name of a mesh axis, and"):
+        dist.pmap(lambda x: x).trace(X)
