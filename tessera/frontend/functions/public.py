@@ -9,4 +9,5 @@ from tessera.frontend.functions.elementwise import *  # noqa: F403
 from tessera.frontend.functions.indexing import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403
+from tessera.frontend.functions.special import *  # noqa: F403
 from tessera.frontend.functions.updates import *  # noqa: F403

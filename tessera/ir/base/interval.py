@@ -335,7 +335,14 @@ def _power(query: IntervalQuery) -> Interval:
     return Interval(-INF, INF, True, False, x.sources | y.sources)
 
 
+def _hyperbolic_cosine(query: IntervalQuery) -> Interval:
+    x = query.x
+    low, high = (_value_at(math.cosh, size) for size in (x.least, x.magnitude))
+    return Interval(low, high, x.may_be_nan, x.is_reached, x.sources)
+
+
 ABSOLUTE = IntervalRule(_absolute, is_exact=True)
+COSH = IntervalRule(_hyperbolic_cosine)
 RECIPROCAL = IntervalRule(lambda query: _invert(query.x))
 RSQRT = IntervalRule(_rsqrt)
 ADD = IntervalRule(add)

@@ -141,6 +141,37 @@ def _one_minus_square(f: Calculator, operands: Sequence[Any], result: Any) -> An
     return f("sub", f.number(1.0), _square(f, result))
 
 
+def _one_less_square(f: Calculator, x: Any) -> Any:
+    """`1 - x**2`, as a product that does not cancel near 1."""
+    return f("mul", f("sub", f.number(1.0), x), f("add", f.number(1.0), x))
+
+
+def _slope_of_atan(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    return f("div", f.number(1.0), f("add", f.number(1.0), _square(f, operands[0])))
+
+
+def _slope_of_acosh(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    """Roots apart, so that the square of a large number does not overflow."""
+    (x,) = operands
+    return f("mul", f("rsqrt", f("sub", x, f.number(1.0))), f("rsqrt", f("add", x, f.number(1.0))))
+
+
+def _over_hypotenuse(operand: int) -> Partial:
+    """The operand over the hypotenuse; 0 where that is 0."""
+
+    def partial(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+        below = f.select(f("eq", result, f.number(0.0)), f.number(1.0), result)
+        return f("div", operands[operand], below)
+
+    return partial
+
+
+def _sign_change(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    """1, or -1 where the sign changes."""
+    x, y = operands
+    return f("mul", f("copysign", f.number(1.0), x), f("copysign", f.number(1.0), y))
+
+
 DERIVATIVES: Mapping[str, Derivative] = {
     "neg": _by(-1.0),
     "abs": _by(_one_with_sign),
@@ -152,6 +183,7 @@ DERIVATIVES: Mapping[str, Derivative] = {
     "expm1": _by(lambda f, operands, result: f("add", result, f.number(1.0))),
     "log": _by(_one_over(1.0)),
     "log2": _by(_one_over(1 / math.log(2))),
+    "log10": _by(_one_over(1 / math.log(10))),
     "log1p": _by(lambda f, operands, result: f("div", f.number(1.0), f("add", operands[0], f.number(1.0)))),
     "sqrt": _by(lambda f, operands, result: f("div", f.number(0.5), result)),
     "rsqrt": _by(lambda f, operands, result: f("mul", f.number(-0.5), f("div", result, operands[0]))),
@@ -160,11 +192,24 @@ DERIVATIVES: Mapping[str, Derivative] = {
     "cos": _by(lambda f, operands, result: f("neg", f("sin", operands[0]))),
     "tan": _by(lambda f, operands, result: f("add", f.number(1.0), _square(f, result))),
     "atan2": _by(_angle(0), _angle(1)),
+    "asin": _by(lambda f, operands, result: f("rsqrt", _one_less_square(f, operands[0]))),
+    "acos": _by(lambda f, operands, result: f("neg", f("rsqrt", _one_less_square(f, operands[0])))),
+    "atan": _by(_slope_of_atan),
+    "sinh": _by(lambda f, operands, result: f("cosh", operands[0])),
+    "cosh": _by(lambda f, operands, result: f("sinh", operands[0])),
+    "asinh": _by(lambda f, operands, result: f("div", f.number(1.0), f("hypot", operands[0], f.number(1.0)))),
+    "acosh": _by(_slope_of_acosh),
+    "atanh": _by(lambda f, operands, result: f("div", f.number(1.0), _one_less_square(f, operands[0]))),
     "tanh": _by(_one_minus_square),
     "sigmoid": _by(_sigmoid),
     "erf": _by(
         lambda f, operands, result: f(
             "mul", f.number(2 / math.sqrt(math.pi)), f("exp", f("neg", _square(f, operands[0])))
+        )
+    ),
+    "erfc": _by(
+        lambda f, operands, result: f(
+            "mul", f.number(-2 / math.sqrt(math.pi)), f("exp", f("neg", _square(f, operands[0])))
         )
     ),
     "silu": _by(_silu),
@@ -181,6 +226,8 @@ DERIVATIVES: Mapping[str, Derivative] = {
     "floordiv": _by(0.0, 0.0),
     "mod": _by(1.0, lambda f, operands, result: f("neg", f("floordiv", operands[0], operands[1]))),
     "pow": _by(_power_by_base, _power_by_exponent),
+    "hypot": _by(_over_hypotenuse(0), _over_hypotenuse(1)),
+    "copysign": _by(_sign_change, 0.0),
     "fma": _by(lambda f, operands, result: operands[1], lambda f, operands, result: operands[0], 1.0),
     "max": _by(_larger(0, "gt"), _larger(1, "gt")),
     "min": _by(_larger(0, "lt"), _larger(1, "lt")),

@@ -399,6 +399,8 @@ declare(ScalarFunction("log", "Natural logarithm; of a negative number NaN.", "n
     ulp=(1.0, 1.0), interval=rising_from(0.0, -INF, math.log), flops=12, is_expensive=True, samples="positive"))
 declare(ScalarFunction("log2", "Logarithm to base 2.", "numpy:log2", emit="math_log:log2", ulp=(1.0, 1.5),
     interval=rising_from(0.0, -INF, math.log2), flops=12, is_expensive=True, samples="positive"))
+declare(ScalarFunction("log10", "Logarithm to base 10.", "numpy:log10", emit="math_log:log10", ulp=(1.5, 1.5),
+    interval=rising_from(0.0, -INF, math.log10), flops=14, is_expensive=True, samples="positive", kernel=""))
 declare(ScalarFunction("log1p", "`log(1 + x)` without cancellation near zero.", "numpy:log1p", emit="math_log:log1p",
     ulp=(1.5, 1.5), interval=rising_from(-1.0, -INF, math.log1p), flops=14, is_expensive=True, samples="positive",
     kernel="", keeps_zero=True))
@@ -424,6 +426,29 @@ declare(ScalarFunction("atan2", "Angle of the point (`y`, `x`), from -pi to pi: 
     "numpy:arctan2", arity=2, emit="math_trig:atan2", ulp=(2.5, 2.5), interval=ANYTHING, flops=24, is_expensive=True,
     kernel=""))
 
+declare(ScalarFunction("asin", "Angle whose sine is `x`, from -pi/2 to pi/2; NaN beyond 1.", "numpy:arcsin",
+    emit="math_trig:asin", ulp=(3.0, 3.0), interval=ANYTHING, flops=30, is_expensive=True, kernel="", keeps_zero=True))
+declare(ScalarFunction("acos", "Angle whose cosine is `x`, from 0 to pi; NaN beyond 1.", "numpy:arccos",
+    emit="math_trig:acos", ulp=(3.0, 3.0), interval=ANYTHING, flops=30, is_expensive=True, kernel=""))
+declare(ScalarFunction("atan", "Angle whose tangent is `x`, from -pi/2 to pi/2.", "numpy:arctan",
+    emit="math_trig:atan", ulp=(2.5, 2.5), interval=monotone(math.atan), flops=24, is_expensive=True, kernel="",
+    keeps_zero=True))
+
+# Hyperbolic functions; the tangent is among the activations.
+
+declare(ScalarFunction("sinh", "Hyperbolic sine.", "numpy:sinh", emit="math_trig:sinh", ulp=(3.0, 3.0),
+    interval=monotone(math.sinh), flops=26, is_expensive=True, kernel="", keeps_zero=True))
+declare(ScalarFunction("cosh", "Hyperbolic cosine.", "numpy:cosh", emit="math_trig:cosh", ulp=(2.0, 2.0),
+    interval=bounds.COSH, flops=16, is_expensive=True, kernel=""))
+declare(ScalarFunction("asinh", "Inverse of the hyperbolic sine.", "numpy:arcsinh", emit="math_trig:asinh",
+    ulp=(3.0, 3.0), interval=monotone(math.asinh), flops=30, is_expensive=True, kernel="", keeps_zero=True))
+declare(ScalarFunction("acosh", "Inverse of the hyperbolic cosine; NaN below 1.", "numpy:arccosh",
+    emit="math_trig:acosh", ulp=(3.0, 3.0), interval=rising_from(1.0, 0.0, math.acosh), flops=28,
+    is_expensive=True, kernel=""))
+declare(ScalarFunction("atanh", "Inverse of the hyperbolic tangent; NaN beyond 1.", "numpy:arctanh",
+    emit="math_trig:atanh", ulp=(3.5, 3.5), interval=ANYTHING, flops=24, is_expensive=True, kernel="",
+    keeps_zero=True))
+
 # Activations.
 
 declare(ScalarFunction("tanh", "Hyperbolic tangent.", "numpy:tanh", emit="math_exp:tanh", ulp=(2.5, 2.5),
@@ -432,6 +457,8 @@ declare(ScalarFunction("sigmoid", "`1 / (1 + exp(-x))`.", "sigmoid", emit="math_
     interval=monotone(bounds.logistic), flops=14, is_expensive=True))
 declare(ScalarFunction("erf", "Error function.", "erf", emit="math_exp:erf", ulp=(1.0, 1.5),
     interval=monotone(math.erf), flops=14, is_expensive=True, keeps_zero=True))
+declare(ScalarFunction("erfc", "1 less the error function, with all digits in its tail.", "erfc", emit="math_exp:erfc",
+    ulp=(6.0, 6.0), interval=monotone(math.erfc, falls=True), flops=34, is_expensive=True, kernel=""))
 declare(ScalarFunction("silu", "`x * sigmoid(x)`.", "silu", emit="math_exp:silu", ulp=(3.0, 3.0),
     interval=gate(-0.2785), flops=15, is_expensive=True, samples="tame", keeps_zero=True))
 declare(ScalarFunction("softplus", "`log(1 + exp(x))` without overflow.", "softplus", emit="math_log:softplus",
@@ -465,6 +492,10 @@ declare(ScalarFunction("pow", "`x` to the power `y`; integers wrap.", "numpy:pow
     dtypes=NUMBERS, integer_reference="integer_pow", emit="math_log:power", emit_integer="math_integer:power",
     ulp=(1.0, 2.0), interval=bounds.POWER, flops=30, is_expensive=True, samples="powers",
     simplify=first_of(drop_unit(is_one), square_power), kernel=""))
+declare(ScalarFunction("hypot", "`sqrt(x**2 + y**2)` without overflow.", "numpy:hypot", arity=2, emit="math:hypot",
+    ulp=(1.0, 2.0), interval=ANYTHING, flops=12, kernel=""))
+declare(ScalarFunction("copysign", "The magnitude of `x` with the sign of `y`.", "numpy:copysign", arity=2,
+    emit="math:copysign", interval=ANYTHING, kernel=""))
 # Tile passes make it; the kernel language has it by hand, as the only function of three.
 declare(ScalarFunction("fma", "`x * y + z`, rounded once.", "fma", arity=3, group=ARITHMETIC, dtypes=NUMBERS,
     emit="llvm.fma", emit_integer="math_integer:multiply_add", ops=(), kernel=""))
@@ -518,3 +549,9 @@ declare(ScalarFunction("shl", "`x << y`; counts outside the width give 0.", "num
 declare(ScalarFunction("shr", "`x >> y`, filled with the sign; counts outside the width shift everything out.",
     "numpy:right_shift", arity=2, group=BITWISE, dtypes=INTEGERS, emit_integer="math_integer:shift_right",
     interval=ANYTHING, flops=3, simplify=drop_unit(is_zero), op="shift_right", kernel=""))
+declare(ScalarFunction("popcount", "How many bits are set; of a negative number in two's complement.", "count_bits",
+    group=BITWISE, dtypes=INTEGERS, emit_integer="math_integer:count_bits", interval=always_within(0.0, 64.0,
+    is_exact=True), flops=1, op="population_count", kernel=""))
+declare(ScalarFunction("gcd", "The greatest common divisor, not negative; of 0 and 0 it is 0.", "numpy:gcd", arity=2,
+    group=BITWISE, dtypes=INTEGERS, emit_integer="math_integer:greatest_common_divisor", interval=ANYTHING, flops=60,
+    is_expensive=True, kernel=""))

@@ -113,6 +113,17 @@ def erf(x: Array) -> Array:
     return _erf(x)
 
 
+def erfc(x: Array) -> Array:
+    """1 less the error function."""
+    return _erfc(x)
+
+
+def count_bits(x: Array) -> Array:
+    """How many bits are set, of a negative number in two's complement."""
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    return np.bitwise_count(x.view(unsigned)).astype(x.dtype)
+
+
 def silu(x: Array) -> Array:
     """`x * sigmoid(x)`."""
     return x * sigmoid(x)

@@ -12,6 +12,12 @@ from tessera.types.dtype import DType
 class AbsOp(SpecOp):
     x: SSAValue
 
+class AcosOp(SpecOp):
+    x: SSAValue
+
+class AcoshOp(SpecOp):
+    x: SSAValue
+
 class AddOp(SpecOp):
     x: SSAValue
     y: SSAValue
@@ -62,9 +68,21 @@ class ArgsortOp(SpecOp):
     axis: int
     descending: bool
 
+class AsinOp(SpecOp):
+    x: SSAValue
+
+class AsinhOp(SpecOp):
+    x: SSAValue
+
+class AtanOp(SpecOp):
+    x: SSAValue
+
 class Atan2Op(SpecOp):
     x: SSAValue
     y: SSAValue
+
+class AtanhOp(SpecOp):
+    x: SSAValue
 
 class AttentionOp(SpecOp):
     q: SSAValue
@@ -327,7 +345,14 @@ class ConvWindowsOp(SpecOp):
     segment: Dim | None
     partial: bool
 
+class CopysignOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
 class CosOp(SpecOp):
+    x: SSAValue
+
+class CoshOp(SpecOp):
     x: SSAValue
 
 class CrossEntropyOp(SpecOp):
@@ -439,6 +464,9 @@ class EqOp(SpecOp):
 class ErfOp(SpecOp):
     x: SSAValue
 
+class ErfcOp(SpecOp):
+    x: SSAValue
+
 class ExpOp(SpecOp):
     x: SSAValue
 
@@ -505,6 +533,10 @@ class GatherOp(SpecOp):
     mode: str
     may_be_empty: bool
 
+class GcdOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
 class GeOp(SpecOp):
     x: SSAValue
     y: SSAValue
@@ -514,6 +546,10 @@ class GeluOp(SpecOp):
     approximate: str
 
 class GtOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class HypotOp(SpecOp):
     x: SSAValue
     y: SSAValue
 
@@ -615,6 +651,9 @@ class LinspaceOp(SpecOp):
     endpoint: bool
 
 class LogOp(SpecOp):
+    x: SSAValue
+
+class Log10Op(SpecOp):
     x: SSAValue
 
 class Log1pOp(SpecOp):
@@ -748,6 +787,9 @@ class PhiloxOp(SpecOp):
     counter: SSAValue
     key: SSAValue
     stream: SSAValue
+
+class PopulationCountOp(SpecOp):
+    x: SSAValue
 
 class PowOp(SpecOp):
     x: SSAValue
@@ -978,6 +1020,9 @@ class SiluOp(SpecOp):
     x: SSAValue
 
 class SinOp(SpecOp):
+    x: SSAValue
+
+class SinhOp(SpecOp):
     x: SSAValue
 
 class SizeCondOp(SpecOp):

@@ -53,6 +53,12 @@ def erf(x: Array) -> Array:
     return _each(x, lambda v: 2 * share_to(v * Decimal(2).sqrt()) if abs(v) < 20 else Decimal(1 if v > 0 else -1), far)
 
 
+def erfc(x: Array) -> Array:
+    """1 less the error function."""
+    far = {math.inf: 0.0, -math.inf: 2.0, 0.0: 1.0}
+    return _each(x, lambda v: 2 * share_below(-v * Decimal(2).sqrt()), far)
+
+
 def _each(x: Array, function: Callable[[Decimal], Decimal], limits: dict[float, float]) -> Array:
     def one(v: float) -> np.longdouble:
         if math.isfinite(v) and v:

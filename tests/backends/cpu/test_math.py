@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -88,6 +89,7 @@ EXACT: dict[str, Callable[..., Array]] = {
     "silu": silu,
     "gelu_tanh": gelu_tanh,
     "erf": normal.erf,
+    "erfc": normal.erfc,
     "gelu_erf": normal.gelu,
 }
 """The table's references in long double, but for those that NumPy has in double only or that lose a limit."""
@@ -97,7 +99,7 @@ def spaced_numbers(name: str, dtype: DType) -> Array:
     """Where a function does anything: around zero, around one, across its range, and the corners."""
     rng = np.random.default_rng(5)
     kind = np.finfo(NUMPY[dtype])
-    count = 600 if name in ("erf", "gelu_erf") else 30000
+    count = 600 if name in ("erf", "erfc", "gelu_erf") else 30000
     reach = 110.0 if dtype is dt.f32 else 760.0
     edges = [
         0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 0.5, kind.max, -kind.max, kind.tiny, -kind.tiny,
@@ -178,6 +180,7 @@ def test_exact_functions_match_numpy(target: TargetText, dtype: DType) -> None:
     }  # fmt: skip
     binary: dict[str, Callable[[Array, Array], Array]] = {
         "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum,
+        "copysign": np.copysign,
     }  # fmt: skip
     tests: dict[str, Callable[..., Array]] = {"isnan": np.isnan, "isinf": np.isinf}
     compare: dict[str, Callable[..., Array]] = {
@@ -210,6 +213,7 @@ def python_result(name: str, a: int, b: int, dtype: DType) -> int:
         "max": lambda: max(a, b),
         "min": lambda: min(a, b),
         "and": lambda: a & b,
+        "gcd": lambda: math.gcd(a, b),
         "or": lambda: a | b,
         "xor": lambda: a ^ b,
         "shl": lambda: a << b if inside else 0,
@@ -218,6 +222,7 @@ def python_result(name: str, a: int, b: int, dtype: DType) -> int:
         "abs": lambda: abs(a),
         "sign": lambda: (a > 0) - (a < 0),
         "not": lambda: ~a,
+        "popcount": lambda: (a & ((1 << dtype.bits) - 1)).bit_count(),
         "pow": lambda: pow(a, b % 64, 1 << dtype.bits) if b >= 0 else {1: 1, -1: -1 if b & 1 else 1}.get(a, 0),
     }
     value = results[name]() & ((1 << dtype.bits) - 1)
@@ -234,12 +239,12 @@ def test_integers_wrap_and_never_trap(target: TargetText, dtype: DType) -> None:
     random = rng.integers(info.min, info.max, (150, 2), dtype=numpy, endpoint=True)
     a = np.concatenate([np.array([p[0] for p in pairs], numpy), random[:, 0], random[:, 0]])
     b = np.concatenate([np.array([p[1] for p in pairs], numpy), random[:, 1], random[:, 1] % 11])
-    for name in ("add", "sub", "mul", "floordiv", "mod", "max", "min", "and", "or", "xor", "shl", "shr", "pow"):
+    for name in ("add", "sub", "mul", "floordiv", "mod", "max", "min", "and", "or", "xor", "shl", "shr", "pow", "gcd"):
         power = b % numpy.type(64) if name == "pow" and dtype.kind == "uint" else b
         power = np.where(power > 63, 63, power).astype(numpy) if name == "pow" else power
         expected = np.array([python_result(name, int(x), int(y), dtype) for x, y in zip(a, power, strict=True)], numpy)
         np.testing.assert_array_equal(run(target, name, dtype, a, power), expected, name)
-    for name in ("neg", "abs", "sign", "not"):
+    for name in ("neg", "abs", "sign", "not", "popcount"):
         expected = np.array([python_result(name, int(x), 0, dtype) for x in a], numpy)
         np.testing.assert_array_equal(run(target, name, dtype, a), expected, name)
     np.testing.assert_array_equal(run(target, "lt", dtype, a, b, to_bool=True), a < b)

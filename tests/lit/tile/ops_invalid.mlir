@@ -75,10 +75,10 @@ ttile.kernel @static(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], g
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: there is no elementwise function `cosh`
+// CHECK: error[T0501]: there is no elementwise function `cbrt`
 ttile.kernel @function() attributes {symbols = [], grid = [], writes = []} {
   %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[4], f32>
-  %1 = ttile.elementwise %0 {fn = "cosh"} : (!ttile.tile<[4], f32>) -> !ttile.tile<[4], f32>
+  %1 = ttile.elementwise %0 {fn = "cbrt"} : (!ttile.tile<[4], f32>) -> !ttile.tile<[4], f32>
   ttile.return
 }
 // -----

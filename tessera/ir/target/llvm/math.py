@@ -113,6 +113,27 @@ def rsqrt(f: FunctionText, x: Value) -> Value:
     return reciprocal(f, f.intrinsic("sqrt", x))
 
 
+def copysign(f: FunctionText, x: Value, y: Value) -> Value:
+    """The magnitude of one with the sign of the other."""
+    return with_sign(f, x, y)
+
+
+def hypot(f: FunctionText, x: Value, y: Value) -> Value:
+    """`sqrt(x**2 + y**2)`: f32 in f64, whose squares are exact; f64 relative to the larger one. Infinite beside NaN."""
+    infinity, zero = f.const_like(x, float("inf")), f.const_like(x, 0.0)
+    a, b = absolute(f, x), absolute(f, y)
+    infinite = f.op("or", f.fcmp("oeq", a, infinity), f.fcmp("oeq", b, infinity))
+    if x.element == "float":
+        wide, high = _wide(f, a, b)
+        size = f.cast("fptrunc", f.intrinsic("sqrt", fma(f, wide, wide, mul(f, high, high))), "float")
+        return f.select(infinite, infinity, size)
+    long, short = larger(f, a, b), smaller(f, a, b)
+    ratio = f.op("fdiv", short, long)
+    size = mul(f, long, f.intrinsic("sqrt", fma(f, ratio, ratio, f.const_like(ratio, 1.0))))
+    size = f.select(f.fcmp("oeq", long, zero), zero, size)
+    return f.select(infinite, infinity, f.select(f.fcmp("uno", a, b), add(f, a, b), size))
+
+
 # Floor division and modulo of floats, exact at any ratio of the operands. An f64 has 53 bits, and a quotient of two may
 # need 2000: each iteration of a loop takes 51 bits of it, by a divisor that a power of two makes large enough.
 

@@ -24,6 +24,7 @@ from tessera.ir.target.llvm.vector_ops import (
     integer,
     is_thread,
     is_whole_register,
+    larger,
     mul,
     plus,
     shift,
@@ -454,6 +455,20 @@ def erf(f: FunctionText, x: Value) -> Value:
         decay = exp(f, f.fneg(high), f.fneg(low), negative=True)
         far = fma(f, times(f, decay, -2.0), tail_value, f.const_like(x, 1.0))
     return f.select(f.fcmp("olt", absolute(f, x), f.const_like(x, 1.0)), near, with_sign(f, far, x))
+
+
+_TAIL_FROM = 0.7072
+"""A little above `sqrt(1/2)`, from where on the tail of the normal distribution has a polynomial."""
+
+
+def erfc(f: FunctionText, x: Value) -> Value:
+    """1 less the error function; beyond about 0.7 the tail itself, which has all its digits."""
+    bounded = at_most(f, larger(f, x, f.const_like(x, _TAIL_FROM)), tables(x).normal_limit / math.sqrt(2.0))
+    high, low = two_product(f, bounded, bounded)
+    tail_value = times(f, _normal_tail(f, times(f, bounded, math.sqrt(2.0))), 2.0)
+    far = exp(f, f.fneg(high), f.fneg(low), negative=True, factor=tail_value)
+    near = sub(f, f.const_like(x, 1.0), erf(f, x))
+    return f.select(f.fcmp("ogt", x, f.const_like(x, _TAIL_FROM)), far, near)
 
 
 def gelu_erf(f: FunctionText, x: Value) -> Value:

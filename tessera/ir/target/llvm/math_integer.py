@@ -67,6 +67,11 @@ def relu(f: FunctionText, x: Value, signed: bool) -> Value:
     return maximum(f, x, f.const_like(x, 0), True) if signed else x
 
 
+def count_bits(f: FunctionText, x: Value, signed: bool) -> Value:
+    """How many bits are set."""
+    return f.intrinsic("ctpop", x)
+
+
 def shift_left(f: FunctionText, x: Value, count: Value, signed: bool) -> Value:
     """0 where the count is negative, or the width or more."""
     inside = f.icmp("ult", count, f.const_like(x, _bits(x)))
@@ -172,6 +177,22 @@ def power(f: FunctionText, base: Value, exponent: Value, signed: bool) -> Value:
     count = f.select(negative, f.op("and", exponent, one), exponent)
     result = f.while_([one, base, count], more, square)[0]
     return f.select(f.op("and", negative, f.op("xor", unit, f.const_like(unit, True))), zero, result)
+
+
+def greatest_common_divisor(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
+    """Euclid's algorithm on magnitudes, which are unsigned: that of the smallest signed number has its own bits."""
+    zero = f.const_like(a, 0)
+
+    def more(values: list[Value]) -> Value:
+        return any_lane(f, f.icmp("ne", values[1], zero))
+
+    def divide(values: list[Value]) -> list[Value]:
+        large, small = values
+        done = f.icmp("eq", small, zero)
+        rest = f.op("urem", large, f.select(done, f.const_like(a, 1), small))
+        return [f.select(done, large, small), f.select(done, zero, rest)]
+
+    return f.while_([absolute(f, a, signed), absolute(f, b, signed)], more, divide)[0]
 
 
 def any_lane(f: FunctionText, mask: Value) -> Value:

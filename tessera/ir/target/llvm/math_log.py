@@ -117,6 +117,21 @@ def log2_normal(f: FunctionText, x: Value) -> Value:
     return _binary(f, split_normal(f, x))
 
 
+_LOG10 = {
+    "float": ((0.301025390625, 4.605039066518657e-06), (0.4342944920063019, -1.0103049952192578e-08)),
+    "double": ((0.30102999566361177, 3.694239077158931e-13), (0.4342944819032518, 1.098319650216765e-17)),
+}
+"""Logarithms to base 10 of 2, whose high part times an exponent is exact, and of e, each in two parts."""
+
+
+def log10(f: FunctionText, x: Value) -> Value:
+    """The logarithm to base 10."""
+    exponent, fraction = split(f, x)
+    (high, low), (scale, scale_low) = ([f.const_like(x, part) for part in pair] for pair in _LOG10[x.element])
+    small = fma(f, exponent, low, fma(f, fraction, scale_low, mul(f, _curve(f, fraction), scale)))
+    return _edges(f, x, fma(f, exponent, high, fma(f, fraction, scale, small)), 0.0)
+
+
 _FAR = 2.0**100
 """Beyond this the 1 of `1 + x` is lost anyway, and the power of two that scales it would leave the range."""
 

@@ -1,4 +1,4 @@
-"""Sine, cosine, tangent and the angle of a point, on vectors of f32 or f64; no library is called.
+"""Trigonometric and hyperbolic functions and their inverses, on vectors of f32 or f64; no library is called.
 
 Arguments are reduced to within pi/4 of a multiple of pi/2, by three parts of pi/2 that the fused multiply-add subtracts
 without loss (Cody and Waite) up to a bound; the rare larger ones go lane by lane through an exact product with as many
@@ -12,11 +12,14 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from tessera.ir.target.llvm.instructions import Value
-from tessera.ir.target.llvm.math_exp import nearest
+from tessera.ir.target.llvm.math_exp import exp, expm1, nearest, tables
 from tessera.ir.target.llvm.math_integer import any_lane
+from tessera.ir.target.llvm.math_log import log1p
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import (
     absolute,
+    add,
+    at_most,
     bits,
     fma,
     from_bits,
@@ -24,8 +27,10 @@ from tessera.ir.target.llvm.vector_ops import (
     integer,
     is_thread,
     mul,
+    plus,
     shift,
     sub,
+    times,
     with_sign,
 )
 from tessera.types.frozen import frozen
@@ -276,3 +281,89 @@ def atan2(f: FunctionText, y: Value, x: Value) -> Value:
     behind = f.icmp("slt", bits(f, x), integer(f, x, 0))
     beyond = sub(f, f.const_like(x, 2 * high), sub(f, angle, f.const_like(x, 2 * low)))
     return with_sign(f, f.select(behind, beyond, angle), y)
+
+
+def atan(f: FunctionText, x: Value) -> Value:
+    """The angle of a slope."""
+    return atan2(f, x, f.const_like(x, 1.0))
+
+
+def _complement(f: FunctionText, x: Value) -> Value:
+    """`sqrt(1 - x**2)`, the difference rounded once; NaN beyond 1."""
+    return f.intrinsic("sqrt", fma(f, f.fneg(x), x, f.const_like(x, 1.0)))
+
+
+def asin(f: FunctionText, x: Value) -> Value:
+    """The angle whose sine is `x`."""
+    return atan2(f, x, _complement(f, x))
+
+
+def acos(f: FunctionText, x: Value) -> Value:
+    """The angle whose cosine is `x`."""
+    return atan2(f, _complement(f, x), x)
+
+
+# Hyperbolic functions and their inverses, made of exponentials and logarithms: each formula is the one of its range
+# that neither cancels nor overflows, and signs are put on at the end. All but `cosh` and `acosh` are odd.
+
+_FAR = 2.0**60
+"""From here on the 1 under the root of `asinh` and `acosh` is below the last bit; squares of f32 still are finite."""
+
+
+def _half_exp(f: FunctionText, magnitude: Value) -> Value:
+    """`e**magnitude / 2`, which is finite a little longer than the exponential: ln 2 is subtracted without loss."""
+    high, low = tables(magnitude).ln2
+    return exp(f, plus(f, magnitude, -high), f.const_like(magnitude, -low))
+
+
+def _quarter_over(f: FunctionText, half: Value) -> Value:
+    """`e**-magnitude / 2` from `e**magnitude / 2`."""
+    return f.op("fdiv", f.const_like(half, 0.25), half)
+
+
+def sinh(f: FunctionText, x: Value) -> Value:
+    """Up to 1 from `e**|x| - 1`, where the two exponentials would cancel."""
+    magnitude = absolute(f, x)
+    grown = expm1(f, at_most(f, magnitude, 1.0))
+    near = times(f, add(f, grown, f.op("fdiv", grown, plus(f, grown, 1.0))), 0.5)
+    half = _half_exp(f, magnitude)
+    far = sub(f, half, _quarter_over(f, half))
+    return with_sign(f, f.select(f.fcmp("olt", magnitude, f.const_like(x, 1.0)), near, far), x)
+
+
+def cosh(f: FunctionText, x: Value) -> Value:
+    """The mean of two exponentials, of which one is the inverse of the other."""
+    half = _half_exp(f, absolute(f, x))
+    return add(f, half, _quarter_over(f, half))
+
+
+def _log_of_sum(f: FunctionText, magnitude: Value, small: Value) -> Value:
+    """`log(1 + small)`, or `log(2 * magnitude)` where that is all that is left of it."""
+    far = f.fcmp("ogt", magnitude, f.const_like(magnitude, _FAR))
+    logarithm = log1p(f, f.select(far, magnitude, small))
+    return add(f, logarithm, f.select(far, f.const_like(magnitude, math.log(2.0)), f.const_like(magnitude, 0.0)))
+
+
+def asinh(f: FunctionText, x: Value) -> Value:
+    """`log(a + sqrt(a**2 + 1))` of the magnitude, as `log1p(a + a**2 / (1 + sqrt(a**2 + 1)))`."""
+    magnitude = absolute(f, x)
+    bounded = at_most(f, magnitude, _FAR)
+    square = mul(f, bounded, bounded)
+    root = f.intrinsic("sqrt", plus(f, square, 1.0))
+    small = add(f, bounded, f.op("fdiv", square, plus(f, root, 1.0)))
+    return with_sign(f, _log_of_sum(f, magnitude, small), x)
+
+
+def acosh(f: FunctionText, x: Value) -> Value:
+    """`log(x + sqrt(x**2 - 1))`, as `log1p(t + sqrt(t**2 + 2 * t))` with `t = x - 1`; NaN below 1."""
+    excess = plus(f, at_most(f, x, 2 * _FAR), -1.0)
+    root = f.intrinsic("sqrt", fma(f, excess, excess, add(f, excess, excess)))
+    made = _log_of_sum(f, x, add(f, excess, root))
+    return f.select(f.fcmp("olt", x, f.const_like(x, 1.0)), f.const_like(x, float("nan")), made)
+
+
+def atanh(f: FunctionText, x: Value) -> Value:
+    """Half of `log((1 + a) / (1 - a))` of the magnitude; infinite at 1, NaN beyond it."""
+    magnitude = absolute(f, x)
+    ratio = f.op("fdiv", add(f, magnitude, magnitude), sub(f, f.const_like(x, 1.0), magnitude))
+    return with_sign(f, times(f, log1p(f, ratio), 0.5), x)

@@ -1,0 +1,381 @@
+"""Functions of one element at a time that are written with others: tests of floats, remainders, special functions.
+
+What needs care is written here once: branches are chosen by `where` on operands that are safe in both, so that a
+derivative of the branch not taken is finite, and narrow floats are computed in f32 and rounded once. The gamma
+functions and `erfinv` compute in f64, whatever they take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tessera.frontend.arguments import check_bool, check_number
+from tessera.frontend.functions import elementwise as e
+from tessera.frontend.functions.operands import cast, dtype_of, is_tensor, promote_operands
+from tessera.frontend.functions.reduction import all as all_of
+from tessera.ir.base.interval import largest_of
+from tessera.types.dtype import BY_NAME, DType, f64
+from tessera.types.promotion import FLOATING
+
+_INF = float("inf")
+
+
+def compute_wide(op: str, values: tuple[Any, ...], function: Callable[..., Any], dtype: DType | None = None) -> Any:
+    """What `function` makes of floats in the dtype of computation (or a given one), rounded once to their own."""
+    operands = promote_operands(op, values, FLOATING)
+    own = dtype_of(operands[0])
+    wide = dtype or own.compute
+    return cast(function(*(cast(operand, wide) for operand in operands)), own)
+
+
+# Tests of floats.
+
+
+def isfinite(x: Any) -> Any:
+    """Whether `x` is neither infinite nor NaN.
+
+    >>> ts.ops.isfinite(ts.array([1.0, float("inf")]))
+    Tensor([2] bool, [True, False])
+    """
+    return e.logical_not(e.logical_or(e.isnan(x), e.isinf(x)))
+
+
+def isposinf(x: Any) -> Any:
+    """Whether `x` is positive infinity."""
+    return e.logical_and(e.isinf(x), e.gt(x, 0))
+
+
+def isneginf(x: Any) -> Any:
+    """Whether `x` is negative infinity."""
+    return e.logical_and(e.isinf(x), e.lt(x, 0))
+
+
+def signbit(x: Any) -> Any:
+    """Whether the sign of `x` is negative: of -0.0 and of NaN too, as their bits say.
+
+    >>> ts.ops.signbit(ts.array([-0.0, 0.0, 2.0]))
+    Tensor([3] bool, [True, False, False])
+    """
+    dtype = dtype_of(x)
+    if not dtype.is_float:
+        return e.lt(x, 0)
+    return e.lt(e.bitcast(x, BY_NAME[f"i{dtype.bits}"]), 0)
+
+
+def isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, *, equal_nan: bool = False) -> Any:
+    """Whether `|x - y| <= atol + rtol * |y|`; equal infinities are close, and NaNs with `equal_nan`.
+
+    >>> ts.ops.isclose(ts.array([1.0, 1.0]), ts.array([1.000001, 1.1]))
+    Tensor([2] bool, [True, False])
+    """
+    relative, absolute = check_number("isclose", "rtol", rtol), check_number("isclose", "atol", atol)
+    x, y = promote_operands("isclose", (x, y), FLOATING)
+    wide_x, wide_y = cast(x, dtype_of(x).compute), cast(y, dtype_of(y).compute)
+    near = e.le(e.abs(e.sub(wide_x, wide_y)), e.add(e.mul(e.abs(wide_y), relative), absolute))
+    close = e.logical_or(e.logical_and(near, isfinite(y)), e.eq(x, y))
+    if check_bool("isclose", "equal_nan", equal_nan):
+        close = e.logical_or(close, e.logical_and(e.isnan(x), e.isnan(y)))
+    return close
+
+
+def allclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, *, equal_nan: bool = False) -> Any:
+    """Whether all elements are `isclose`."""
+    return all_of(isclose(x, y, rtol, atol, equal_nan=equal_nan))
+
+
+def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+    """`x` with numbers for NaN and infinities: by default 0, and the largest and smallest finite number.
+
+    >>> ts.ops.nan_to_num(ts.array([float("nan"), 2.0, float("inf")]), posinf=9.0)
+    Tensor([3] f32, [0, 2, 9])
+    """
+    dtype = dtype_of(x)
+    if not dtype.is_float:
+        return x
+    largest = largest_of(dtype)
+    high = largest if posinf is None else check_number("nan_to_num", "posinf", posinf)
+    low = -largest if neginf is None else check_number("nan_to_num", "neginf", neginf)
+    made = e.where(e.isnan(x), check_number("nan_to_num", "nan", nan), x)
+    return e.where(e.eq(made, _INF), high, e.where(e.eq(made, -_INF), low, made))
+
+
+# Parts and remainders.
+
+
+def fmod(x: Any, y: Any) -> Any:
+    """What `x / y` without its fraction leaves, with the sign of `x`; `mod` has the sign of `y`.
+
+    >>> ts.ops.fmod(ts.array([-7.0, 7.0]), 3.0)
+    Tensor([2] f32, [-1, 1])
+    """
+    x, y = promote_operands("fmod", (x, y))
+    rest = e.mod(e.abs(x), e.abs(y))
+    return e.copysign(rest, x) if dtype_of(x).is_float else e.where(e.lt(x, 0), e.neg(rest), rest)
+
+
+def lerp(x: Any, y: Any, weight: Any) -> Any:
+    """`x + weight * (y - x)`: the point that far from `x` to `y`.
+
+    >>> ts.ops.lerp(ts.array([0.0, 10.0]), ts.array([4.0, 20.0]), 0.25)
+    Tensor([2] f32, [1, 12.5])
+    """
+    return compute_wide("lerp", (x, y, weight), lambda a, b, w: e.add(a, e.mul(w, e.sub(b, a))))
+
+
+def lcm(x: Any, y: Any) -> Any:
+    """The least common multiple of integers, not negative; 0 where either is 0.
+
+    >>> ts.ops.lcm(ts.array([4, 6]), ts.array([6, 0]))
+    Tensor([2] i64, [12, 0])
+    """
+    x, y = promote_operands("lcm", (x, y))
+    return e.abs(e.mul(e.floordiv(x, e.maximum(e.gcd(x, y), 1)), y))
+
+
+def bitwise_count(x: Any) -> Any:
+    """How many bits of the magnitude of an integer are set; `population_count` counts those of two's complement.
+
+    >>> ts.ops.bitwise_count(ts.array([7, -8]))
+    Tensor([2] i64, [3, 1])
+    """
+    return e.population_count(e.abs(x))
+
+
+def ldexp(x: Any, exponent: Any) -> Any:
+    """`x * 2**exponent` of a float and an integer, by the power in f64.
+
+    >>> ts.ops.ldexp(ts.array([0.5, 3.0]), ts.array([4, 1]))
+    Tensor([2] f32, [8, 6])
+    """
+    (x,) = promote_operands("ldexp", (x,), FLOATING)
+    power = e.exp2(cast(exponent, f64) if is_tensor(exponent) else float(exponent))
+    return cast(e.mul(cast(x, f64), power), dtype_of(x))
+
+
+def nextafter(x: Any, y: Any) -> Any:
+    """The number next to `x` towards `y`; it has no derivative.
+
+    >>> ts.ops.nextafter(ts.array([1.0]), 2.0) - 1.0
+    Tensor([1] f32, [1.19209e-07])
+    """
+    x, y = promote_operands("nextafter", (x, y), FLOATING)
+    dtype = dtype_of(x)
+    integer = BY_NAME[f"i{dtype.bits}"]
+    bits = e.bitcast(x, integer)
+    # The bits of a float rise with its size, so a step away from zero is one more.
+    moved = e.add(bits, cast(e.where(e.eq(e.gt(x, 0), e.gt(y, x)), 1, -1), integer))
+    sign = e.bitwise_and(e.bitcast(y, integer), -(1 << (dtype.bits - 1)))
+    stepped = e.bitcast(e.where(e.eq(x, 0), e.bitwise_or(sign, 1), moved), dtype)
+    made = e.where(e.eq(x, y), y, stepped)
+    return e.where(e.logical_or(e.isnan(x), e.isnan(y)), e.add(x, y), made)
+
+
+# Logarithms of sums and products.
+
+
+def logaddexp(x: Any, y: Any) -> Any:
+    """`log(exp(x) + exp(y))`, without overflow.
+
+    >>> ts.ops.logaddexp(ts.array([1000.0]), 1000.0)
+    Tensor([1] f32, [1000.69])
+    """
+    return compute_wide("logaddexp", (x, y), _log_of_exponentials)
+
+
+def _log_of_exponentials(x: Any, y: Any) -> Any:
+    high, low = e.maximum(x, y), e.minimum(x, y)
+    # Equal infinities have no difference; the share of each is a half, as it is of equal numbers.
+    return e.add(high, e.softplus(e.where(e.eq(high, low), 0.0, e.sub(low, high))))
+
+
+def logaddexp2(x: Any, y: Any) -> Any:
+    """`log2(2**x + 2**y)`, without overflow."""
+    scale = math.log(2.0)
+    return compute_wide(
+        "logaddexp2", (x, y), lambda a, b: e.div(_log_of_exponentials(e.mul(a, scale), e.mul(b, scale)), scale)
+    )
+
+
+def xlogy(x: Any, y: Any) -> Any:
+    """`x * log(y)`, and 0 where `x` is 0, whatever `y` is.
+
+    >>> ts.ops.xlogy(ts.array([0.0, 2.0]), ts.array([0.0, 1.0]))
+    Tensor([2] f32, [0, 0])
+    """
+
+    def product(x: Any, y: Any) -> Any:
+        is_zero = e.eq(x, 0.0)
+        return e.where(is_zero, 0.0, e.mul(x, e.log(e.where(is_zero, 1.0, y))))
+
+    return compute_wide("xlogy", (x, y), product)
+
+
+def logit(x: Any) -> Any:
+    """`log(x / (1 - x))`, the inverse of `sigmoid`; of 0 and 1 infinite.
+
+    >>> ts.ops.logit(ts.array([0.5, 1.0]))
+    Tensor([2] f32, [0, inf])
+    """
+    return compute_wide("logit", (x,), lambda a: e.sub(e.log(a), e.log1p(e.neg(a))))
+
+
+def sinc(x: Any) -> Any:
+    """`sin(pi x) / (pi x)`, and 1 at 0.
+
+    >>> ts.ops.sinc(ts.array([0.0, 0.5]))
+    Tensor([2] f32, [1, 0.63662])
+    """
+
+    def ratio(x: Any) -> Any:
+        is_zero = e.eq(x, 0.0)
+        angle = e.mul(e.where(is_zero, 1.0, x), math.pi)
+        return e.where(is_zero, e.sub(1.0, e.mul(x, x)), e.div(e.sin(angle), angle))
+
+    return compute_wide("sinc", (x,), ratio)
+
+
+def deg2rad(x: Any) -> Any:
+    """An angle in degrees as radians."""
+    return e.mul(*promote_operands("deg2rad", (x, math.pi / 180.0), FLOATING))
+
+
+def rad2deg(x: Any) -> Any:
+    """An angle in radians as degrees."""
+    return e.mul(*promote_operands("rad2deg", (x, 180.0 / math.pi), FLOATING))
+
+
+def heaviside(x: Any, y: Any) -> Any:
+    """0 below 0, 1 above, and `y` at 0; NaN stays."""
+    x, y = promote_operands("heaviside", (x, y), FLOATING)
+    step = e.where(e.lt(x, 0), 0.0, e.where(e.gt(x, 0), 1.0, x))
+    return e.where(e.eq(x, 0), y, step)
+
+
+# The gamma function and the inverse of the error function, in f64.
+
+_STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
+"""Coefficients of odd powers of `1/z`, from z**-13 up, in the series for the logarithm of the gamma function."""
+_PSI = (-1 / 12, 691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12)
+"""Coefficients of even powers of `1/z`, from z**-14 up, in that for its derivative."""
+_SHIFT = 8
+"""From here on both series have all digits of f64; smaller arguments are moved up by the recurrence."""
+
+
+def _series(coefficients: tuple[float, ...], square: Any) -> Any:
+    total: Any = coefficients[0]
+    for coefficient in coefficients[1:]:
+        total = e.add(e.mul(square, total), coefficient)
+    return total
+
+
+def _reflect(x: Any) -> tuple[Any, Any, Any]:
+    """Whether `x` is below a half; what is used in its place, not below; and its distance to the nearest integer."""
+    below = e.lt(x, 0.5)
+    return below, e.where(below, e.sub(1.0, x), x), e.where(below, e.where(e.eq(x, 0.0), x, e.sub(x, e.round(x))), 0.5)
+
+
+def lgamma(x: Any) -> Any:
+    """The logarithm of the size of the gamma function; infinite at 0, at negative integers and at infinities.
+
+    Computed in f64, with an error of some 1e-14 times the larger of 1 and the result, and rounded once.
+
+    >>> ts.ops.lgamma(ts.array([0.5, 5.0]))
+    Tensor([2] f32, [0.572365, 3.17805])
+    """
+
+    def logarithm(x: Any) -> Any:
+        below, z, turn = _reflect(x)
+        is_small = e.lt(z, _SHIFT)
+        product: Any = 1.0
+        for step in range(_SHIFT):
+            product = e.mul(product, e.add(e.where(is_small, z, 1.0), step))
+        moved = e.where(is_small, e.add(z, _SHIFT), z)
+        one_over = e.div(1.0, moved)
+        main = e.sub(e.mul(e.sub(moved, 0.5), e.sub(e.log(moved), 1.0)), 0.5)
+        tail = e.add(e.mul(one_over, _series(_STIRLING, e.mul(one_over, one_over))), 0.5 * math.log(2 * math.pi))
+        plain = e.sub(e.add(main, tail), e.where(is_small, e.log(product), 0.0))
+        sine = e.abs(e.sin(e.mul(turn, math.pi)))
+        mirrored = e.sub(e.sub(math.log(math.pi), e.log(sine)), plain)
+        return e.where(e.isinf(x), _INF, e.where(below, mirrored, plain))
+
+    return compute_wide("lgamma", (x,), logarithm, f64)
+
+
+def digamma(x: Any) -> Any:
+    """The derivative of `lgamma`; NaN at negative integers, -inf at 0. Computed in f64 and rounded once.
+
+    >>> ts.ops.digamma(ts.array([1.0, 0.5]))
+    Tensor([2] f32, [-0.577216, -1.96351])
+    """
+
+    def slope(x: Any) -> Any:
+        below, z, turn = _reflect(x)
+        is_small = e.lt(z, _SHIFT)
+        total: Any = 0.0
+        for step in range(_SHIFT):
+            total = e.add(total, e.div(1.0, e.add(e.where(is_small, z, 1.0), step)))
+        moved = e.where(is_small, e.add(z, _SHIFT), z)
+        square = e.div(1.0, e.mul(moved, moved))
+        plain = e.sub(e.log(moved), e.sub(e.div(0.5, moved), e.mul(square, _series(_PSI, square))))
+        plain = e.sub(plain, e.where(is_small, total, 0.0))
+        mirrored = e.sub(plain, e.div(math.pi, e.tan(e.mul(turn, math.pi))))
+        is_pole = e.logical_and(e.eq(turn, 0.0), e.lt(x, 0.0))
+        return e.where(is_pole, float("nan"), e.where(below, mirrored, plain))
+
+    return compute_wide("digamma", (x,), slope, f64)
+
+
+def erfinv(x: Any) -> Any:
+    """The inverse of `erf`: infinite at -1 and 1, NaN beyond. Computed in f64 and rounded once.
+
+    >>> ts.ops.erfinv(ts.array([0.0, 0.5, 1.0]))
+    Tensor([3] f32, [0, 0.476936, inf])
+    """
+
+    def inverse(x: Any) -> Any:
+        size = e.abs(x)
+        is_inside = e.lt(size, 1.0)
+        share = e.where(is_inside, size, 0.0)
+        # A first guess (Winitzki, two digits), then two steps of Halley's, which triple the digits.
+        logarithm = e.log(e.mul(e.sub(1.0, share), e.add(1.0, share)))
+        middle = e.add(e.mul(logarithm, 0.5), 2 / (math.pi * 0.147))
+        under = e.sub(e.sqrt(e.sub(e.mul(middle, middle), e.div(logarithm, 0.147))), middle)
+        guess = e.where(e.gt(under, 1e-6), e.sqrt(e.maximum(under, 1e-6)), e.mul(share, math.sqrt(math.pi) / 2))
+        for _ in range(3):
+            missing = e.where(e.lt(share, 0.5), e.sub(e.erf(guess), share), e.sub(e.sub(1.0, share), e.erfc(guess)))
+            step = e.mul(missing, e.mul(e.exp(e.mul(guess, guess)), math.sqrt(math.pi) / 2))
+            guess = e.sub(guess, e.div(step, e.add(1.0, e.mul(guess, step))))
+        edge = e.where(e.eq(size, 1.0), _INF, float("nan"))
+        return e.copysign(e.where(is_inside, guess, edge), x)
+
+    return compute_wide("erfinv", (x,), inverse, f64)
+
+
+__all__ = [
+    "allclose",
+    "bitwise_count",
+    "deg2rad",
+    "digamma",
+    "erfinv",
+    "fmod",
+    "heaviside",
+    "isclose",
+    "isfinite",
+    "isneginf",
+    "isposinf",
+    "lcm",
+    "ldexp",
+    "lerp",
+    "lgamma",
+    "logaddexp",
+    "logaddexp2",
+    "logit",
+    "nan_to_num",
+    "nextafter",
+    "rad2deg",
+    "signbit",
+    "sinc",
+    "xlogy",
+]

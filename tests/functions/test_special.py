@@ -1,0 +1,112 @@
+"""Special functions, tests of floats and remainders, against SciPy and NumPy."""
+
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special as sp
+
+import tessera as ts
+from tests.functions.cases import Case, check_case, compare
+
+ops = ts.ops
+
+
+def wide(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.normal(size=(size, 3)) * 3]
+
+
+def positive(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.uniform(0.3, 6.0, (size, 3))]
+
+
+def shares(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.uniform(0.05, 0.95, (size, 3))]
+
+
+def pairs(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.normal(size=(size, 3)) * 3, rng.normal(size=(size, 3)) * 2]
+
+
+def integers(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.integers(-40, 40, (size, 3)), rng.integers(-40, 40, (size, 3))]
+
+
+def with_specials(rng: np.random.Generator, size: int) -> list[Any]:
+    values = rng.normal(size=(size, 3))
+    values[0], values[1, 0] = (np.inf, -np.inf, np.nan), -0.0
+    return [values]
+
+
+def nearly(x: Any) -> list[Any]:
+    return [x, x * (1 + np.array([1e-7, 1e-3, 0.0]))]
+
+
+CASES = [
+    Case("lgamma", ops.lgamma, positive, sp.gammaln),
+    Case("lgamma of negative numbers", ops.lgamma, lambda rng, n: [-rng.uniform(0.2, 0.8, (n, 3)) - 2], sp.gammaln),
+    Case("digamma", ops.digamma, positive, sp.digamma),
+    Case("erfinv", ops.erfinv, lambda rng, n: [rng.uniform(-0.99, 0.99, (n, 3))], sp.erfinv),
+    Case("logaddexp", ops.logaddexp, pairs, np.logaddexp, (0, 1)),
+    Case("logaddexp2", ops.logaddexp2, pairs, np.logaddexp2, (0, 1)),
+    Case("xlogy", ops.xlogy, lambda rng, n: [*wide(rng, n), *positive(rng, n)], sp.xlogy, (0, 1)),
+    Case("logit", ops.logit, shares, sp.logit),
+    Case("sinc", ops.sinc, wide, np.sinc, narrow=False),
+    Case("deg2rad", ops.deg2rad, wide, np.deg2rad),
+    Case("rad2deg", ops.rad2deg, wide, np.rad2deg),
+    Case("heaviside", ops.heaviside, pairs, np.heaviside, ()),
+    Case("lerp", lambda x, y: ops.lerp(x, y, 0.3), pairs, lambda x, y: x + 0.3 * (y - x), (0, 1)),
+    Case("fmod", ops.fmod, pairs, np.fmod, (), narrow=False),
+    Case("isfinite", ops.isfinite, with_specials, np.isfinite, (), narrow=False),
+    Case("isposinf", ops.isposinf, with_specials, np.isposinf, (), narrow=False),
+    Case("isneginf", ops.isneginf, with_specials, np.isneginf, (), narrow=False),
+    Case("signbit", ops.signbit, with_specials, np.signbit, (), narrow=False),
+    Case("nan_to_num", lambda x: ops.nan_to_num(x, 5.0, 9.0, -9.0), with_specials,
+         lambda x: np.nan_to_num(x, nan=5.0, posinf=9.0, neginf=-9.0), ()),
+    Case("isclose", ops.isclose, lambda rng, n: nearly(rng.normal(size=(n, 3))), np.isclose, (), narrow=False),
+    Case("allclose", ops.allclose, lambda rng, n: nearly(rng.normal(size=(n, 3))), np.allclose, (), narrow=False),
+    Case("nextafter", ops.nextafter, pairs, np.nextafter, (), narrow=False, rtol=0.0),
+    Case("ldexp", ops.ldexp, lambda rng, n: [*wide(rng, n), rng.integers(-8, 8, (n, 3))], np.ldexp),
+    Case("lcm", ops.lcm, integers, np.lcm, (), narrow=False),
+    Case("gcd", ops.gcd, integers, np.gcd, (), narrow=False),
+    Case("bitwise_count", ops.bitwise_count, lambda rng, n: integers(rng, n)[:1], np.bitwise_count, (), narrow=False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("turn", "case"), list(enumerate(CASES)), ids=lambda one: getattr(one, "name", ""))
+def test_a_function_holds(turn: int, case: Case) -> None:
+    check_case(case, turn)
+
+
+EDGES = np.array([0.0, -0.0, 1.0, -1.0, -2.0, 2.0, 1e-8, 1e8, 1e300, np.inf, np.nan, 0.5, -7.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [("lgamma", sp.gammaln), ("digamma", sp.digamma), ("erfinv", sp.erfinv), ("logit", sp.logit), ("erfc", sp.erfc)],
+)
+def test_edges_are_those_of_scipy(name: str, reference: Any) -> None:
+    with np.errstate(all="ignore"):
+        expected = reference(EDGES)
+    compare(getattr(ops, name)(ts.array(EDGES)), expected, 1e-12)
+
+
+def test_the_share_of_equal_operands_is_a_half() -> None:
+    x = ts.array([2.0, float("-inf")])
+    found = ts.grad(lambda a, b: ops.logaddexp(a, b).sum(), (0, 1))(x, x)
+    assert [one.tolist() for one in found] == [[0.5, 0.5], [0.5, 0.5]]
+
+
+def test_a_log_of_zero_that_counts_for_nothing_has_a_derivative() -> None:
+    x, y = ts.array([0.0, 1.0]), ts.array([0.0, 1.0])
+    assert ts.grad(lambda b: ops.xlogy(x, b).sum())(y).tolist() == [0.0, 1.0]
+
+
+def test_steps_from_zero_have_the_sign_of_their_direction() -> None:
+    zero = np.zeros(2, np.float32)
+    found = np.asarray(ops.nextafter(ts.array(zero), ts.array([-1.0, 1.0])))
+    np.testing.assert_array_equal(found, np.nextafter(zero, np.array([-1, 1], np.float32)))
