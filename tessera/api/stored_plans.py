@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import TuningError
+from tessera.ir.base.compilation import knob_class
 from tessera.ir.base.tape import POLICY, Tape, tape_hash
 from tessera.types.settings import Settings, cache_location
 
@@ -161,7 +162,6 @@ def load_under_plan(
     A plan that no longer fits the compiler, or whose code computes otherwise than that of the safe plan (a file that
     somebody wrote), is left, and said so once.
     """
-    from tessera.ir.base.compilation import knob_class  # noqa: PLC0415 - it loads `pathlib`, for those who tuned
 
     def compile_plan(plan: Plan) -> T:
         numeric = [name for name, _ in plan.choices if knob_class(name) == "numeric"]

@@ -16,9 +16,10 @@ from tessera.compiler.options import Options
 from tessera.compiler.report import arithmetic_of, report_of, work_of
 from tessera.diagnostics.codes import CodegenError, MemoryBudgetError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
-from tessera.ir.base.compilation import KNOBS, StaticChooser, without_collection, write_reproducer
+from tessera.ir.base.compilation import KNOBS, StaticChooser, without_collection
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass, Stages
+from tessera.ir.base.reproducers import write_reproducer
 from tessera.ir.base.tape import CONSTANT, GIVEN, Tape
 from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.types import ValueAttr

@@ -21,10 +21,11 @@ from xdsl.ir import Operation
 
 from tessera.diagnostics import codes
 from tessera.diagnostics.error import CompilationError, InternalError, TesseraError, find_nearest
-from tessera.ir.base.compilation import without_collection, write_reproducer
+from tessera.ir.base.compilation import without_collection
 from tessera.ir.base.effects import check_order, steps_of
 from tessera.ir.base.literal import LiteralError, Reader, text_of
 from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.reproducers import write_reproducer
 from tessera.ir.base.text import print_module
 from tessera.ir.base.types import span_of
 from tessera.ir.base.verify import Legality, verify

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 from tessera.diagnostics.codes import CodegenError
-from tessera.ir.base.compilation import write_reproducer
+from tessera.ir.base.reproducers import write_reproducer
 from tessera.ir.target import worker_pool
 from tessera.runtime.cache import default_store, package_text
 from tessera.types.frozen import frozen

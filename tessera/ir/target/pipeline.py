@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.error import InternalError
-from tessera.ir.base.compilation import write_reproducer
 from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.reproducers import write_reproducer
 from tessera.ir.base.text import print_module, stamp
 from tessera.ir.base.verify import Legality, check_symbols, symbols_in, verify
 from tessera.ir.target.passes.check_features import CheckFeatures
