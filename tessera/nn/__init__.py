@@ -5,9 +5,10 @@ from __future__ import annotations
 from tessera.diagnostics.frames import guard_public as _guard
 from tessera.nn import initializers as initializers
 from tessera.nn.attention import Attention, rotary_angles
+from tessera.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from tessera.nn.feed_forward import MLP, MoE, SwiGLU, gelu_tanh
 from tessera.nn.generate import draw_token, generate
-from tessera.nn.layers import Conv1d, Conv2d, Dropout, Embedding, Function, Linear, Sequential, with_policy
+from tessera.nn.layers import Dropout, Embedding, Function, Linear, Sequential, with_policy
 from tessera.nn.losses import binary_cross_entropy, cross_entropy, huber_loss, kl_divergence, l1_loss, mse_loss
 from tessera.nn.module import Module, buffer, cast, combine, leaf, partition, split_buffers
 from tessera.nn.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm
@@ -26,6 +27,10 @@ __all__ = [
     "Cell",
     "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "Dropout",
     "Embedding",
     "Function",

@@ -1,12 +1,12 @@
-"""Layers without memory: Linear, Embedding, convolutions, pooling, dropout, and a sequence of layers."""
+"""Layers without memory: Linear, Embedding, dropout, and a sequence of layers."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from tessera.api.eager import Tensor, zeros
 from tessera.api.randomness import dropout, split
@@ -87,83 +87,6 @@ class Embedding(Module):
         """The dot product of `x` [..., features] with each row."""
         check_last("Embedding.attend", x, self.weight.shape[1], "features")
         return x @ self.weight.T
-
-
-class Convolution(Module):
-    """What convolutions share: a weight [out, in / groups, taps...], a bias for each channel, and how windows lie."""
-
-    weight: Tensor
-    bias: Tensor | None = None
-    stride: Any = 1
-    padding: Any = 0
-    dilation: Any = 1
-    groups: int = 1
-
-    dims: ClassVar[int] = 1
-    """Axes that a window moves along."""
-
-    @classmethod
-    def init(
-        cls,
-        key: Any,
-        inputs: int,
-        outputs: int,
-        taps: int | Sequence[int],
-        *,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        dtype: Any = f32,
-    ) -> Self:
-        """Weights uniform within one over the root of the inputs of each output, as in PyTorch."""
-        window = tuple(taps) if isinstance(taps, Sequence) else (taps,) * cls.dims
-        if len(window) != cls.dims:
-            raise ArgumentError(
-                f"`{cls.__name__}` takes `taps` along {cls.dims} axes, got {list(window)}", fix="write one integer"
-            )
-        check_sizes(cls.__name__, inputs=inputs, outputs=outputs, groups=groups)
-        for size in window:
-            check_sizes(cls.__name__, taps=size)
-        if inputs % groups or outputs % groups:
-            raise ArgumentError(
-                f"`{cls.__name__}` takes channels in {groups} groups of equal size, got {inputs} inputs and {outputs} "
-                "outputs",
-                fix="make both multiples of `groups`",
-            )
-        keys, each = split(key), inputs // groups
-        bound = 1.0 / math.sqrt(each * math.prod(window))
-        weight = initializers.uniform(keys[0], (outputs, each, *window), bound, dtype=dtype)
-        shift = initializers.uniform(keys[1], (outputs,), bound, dtype=dtype) if bias else None
-        return cls(weight, shift, stride, padding, dilation, groups)
-
-    def __call__(self, x: Any) -> Any:
-        convolve = ops.conv1d if self.dims == 1 else ops.conv2d
-        made = convolve(
-            x, self.weight, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups
-        )
-        return made if self.bias is None else made + self.bias.reshape(-1, *[1] * self.dims)
-
-
-class Conv1d(Convolution):
-    """Convolution of [batch, channels, size] with `weight` [out, in / groups, taps], plus a bias for each channel.
-
-    >>> layer = ts.nn.Conv1d.init(ts.random.key(0), 4, 8, 3, padding="same")
-    >>> layer(ts.ones((2, 4, 10))).shape
-    (2, 8, 10)
-    """
-
-
-class Conv2d(Convolution):
-    """Convolution of [batch, channels, height, width] with `weight` [out, in / groups, taps, taps], plus a bias.
-
-    >>> layer = ts.nn.Conv2d.init(ts.random.key(0), 3, 8, 3, stride=2, padding=1)
-    >>> layer(ts.ones((2, 3, 8, 8))).shape
-    (2, 8, 4, 4)
-    """
-
-    dims = 2
 
 
 class Dropout(Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,34 @@ def test_conv2d(stride: int, padding: int, dilation: int, groups: int) -> None:
 def test_conv1d() -> None:
     layer = nn.Conv1d.init(KEY, 4, 6, 3, padding=2, dilation=2)
     compare(layer, torch.nn.Conv1d(4, 6, 3, padding=2, dilation=2), numbers(2, 4, 9))
+
+
+def test_conv3d() -> None:
+    options: dict[str, Any] = {"stride": (1, 2, 1), "padding": 1, "groups": 2}
+    compare(nn.Conv3d.init(KEY, 4, 6, 3, **options), torch.nn.Conv3d(4, 6, 3, **options), numbers(2, 4, 3, 5, 4))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_transposed_convolutions(dims: int) -> None:
+    options: dict[str, Any] = {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}
+    own, their = (getattr(place, f"ConvTranspose{dims}d") for place in (nn, torch.nn))
+    compare(own.init(KEY, 4, 6, 3, **options), their(4, 6, 3, **options), numbers(2, 4, *(4, 3, 5)[:dims]))
+    plain = own.init(KEY, 4, 6, 2, dilation=2, bias=False)
+    compare(plain, their(4, 6, 2, dilation=2, bias=False), numbers(1, 4, *(3, 4, 2)[:dims]))
+
+
+@pytest.mark.parametrize(
+    "kind", ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+)
+def test_channels_last_is_the_same_layer_on_images_in_another_order(kind: str) -> None:
+    dims = int(kind[-2])
+    made = getattr(nn, kind).init(KEY, 4, 6, 3, stride=2, padding=1)
+    last = dataclasses.replace(made, channels_last=True)
+    x = numbers(2, 4, *(5, 6, 4)[:dims]).astype(np.float32)
+    found, expected = last(np.moveaxis(x, 1, -1)), made(x)
+    np.testing.assert_array_equal(np.asarray(found), np.moveaxis(np.asarray(expected), 1, -1))
+    asked = getattr(nn, kind).init(KEY, 4, 6, 3, stride=2, padding=1, channels_last=True)
+    np.testing.assert_array_equal(np.asarray(asked(np.moveaxis(x, 1, -1))), np.asarray(found))
 
 
 @pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm", "GroupNorm"])
