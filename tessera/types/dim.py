@@ -11,15 +11,33 @@ from typing import TypeAlias
 DimLike: TypeAlias = "Dim | int | str"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, order=True)
 class Atom:
-    """A factor of a monomial: a symbol, or one of floordiv, mod, max, min over canonical dims."""
+    """A factor of a monomial: a symbol, or one of floordiv, mod, max, min over canonical dims.
+
+    Monomials are sorted by the text of their atoms, and tables ask for hashes: both are made once, since atoms are
+    nested in each other as deep as indices of windows of windows are.
+    """
 
     kind: str
     name: str
     args: tuple[Dim, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kind, self.name, self.args))
+
+    def __reduce__(self) -> tuple[type[Atom], tuple[str, str, tuple[Dim, ...]]]:
+        return Atom, (self.kind, self.name, self.args)  # see `Dim.__reduce__`
+
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if self.kind == "symbol":
             return self.name
         first, second = self.args
@@ -65,6 +83,11 @@ class Dim:
     """
 
     terms: tuple[tuple[Monomial, int], ...]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
 
     def __hash__(self) -> int:
         return self._hash

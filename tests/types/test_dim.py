@@ -247,3 +247,16 @@ def test_names_signs_and_spaces_of_text() -> None:
     assert parse_dim("12 // 2 * 3") == Dim.of(18)
     assert parse_dim("7 ceildiv 2") == Dim.of(4)
     assert parse_dim("B floordiv 2 + S mod 3") == B // 2 + S % 3
+
+
+def test_hashes_and_texts_of_nested_atoms_are_made_once_and_do_not_travel() -> None:
+    nested = Dim.symbol("H")
+    for step in range(30):
+        nested = (nested * 2 + Dim.symbol("W")) // (step + 3)
+    again = pickle.loads(pickle.dumps(nested))
+    assert again == nested
+    assert hash(again) == hash(nested)
+    assert nested != nested + 1
+    (monomial, _), *_ = nested.terms
+    assert "_hash" not in pickle.dumps(monomial[0]).decode("latin-1")
+    assert str(monomial[0]) is str(monomial[0])
