@@ -36,8 +36,11 @@ class Asked:
         place: int = 0,
         *,
         on_tensor_cores: bool = False,
+        shared: dict[str, Any] | None = None,
     ) -> None:
         self.on_tensor_cores = on_tensor_cores
+        self.shared: dict[str, Any] = {} if shared is None else shared
+        """What was computed for another result of the same call, by name."""
         self.spec, self.attributes, self.place = spec, attributes, place
         self.arrays = list(arrays)
         self.exact = exact.astype(np.float64)
@@ -230,6 +233,14 @@ def _score(asked: Asked) -> Array | None:
 class _Scores:
     """Scores of attention, in f64 and a head of keys for each of queries: shares of rows, and their relative errors."""
 
+    @staticmethod
+    def of(asked: Asked, masks: Sequence[Array], lse: Array | None) -> _Scores:
+        """Those of a call, which are the same for all its results."""
+        name = f"scores in {asked.compute}"
+        if name not in asked.shared:
+            asked.shared[name] = _Scores(asked, masks, lse)
+        return asked.shared[name]
+
     def __init__(self, asked: Asked, masks: Sequence[Array], lse: Array | None) -> None:
         self.asked, (q, k, v) = asked, (one.astype(np.float64) for one in asked.arrays[:3])
         self.group = q.shape[1] // max(k.shape[1], 1)
@@ -286,7 +297,7 @@ def _attention_backward(asked: Asked) -> Array:
     if not asked.exact.size:
         return np.zeros(asked.exact.shape)
     with np.errstate(all="ignore"):
-        of = _Scores(asked, asked.arrays[6:], asked.arrays[4])
+        of = _Scores.of(asked, asked.arrays[6:], asked.arrays[4])
         length = of.k.shape[2] if asked.place == 0 else of.q.shape[2] * of.group
         relative = of.relative + asked.eps * asked.sides * (length + 8)
         if asked.place == 2:
@@ -304,7 +315,7 @@ def _attention_tangent(asked: Asked) -> Array:
     if not asked.exact.size:
         return np.zeros(asked.exact.shape)
     with np.errstate(all="ignore"):
-        of = _Scores(asked, asked.arrays[5:first], None)
+        of = _Scores.of(asked, asked.arrays[5:first], None)
         reach = np.zeros(of.shares.shape)
         if 0 in given:
             reach = reach + of.scale * given[0] @ np.swapaxes(of.k, 2, 3)
@@ -448,7 +459,7 @@ def assert_close(
     """Raises unless each result is within its bound, or equal where the op is exact."""
     with np.errstate(all="ignore"):
         outcome = _reference(spec)(*arrays, **attributes)
-    expected = results(outcome)
+    expected, shared = results(outcome), dict[str, Any]()
     assert len(given) == len(expected), f"{where}: {len(given)} results, not {len(expected)}"
     for place, (ours, theirs) in enumerate(zip(given, expected, strict=True)):
         assert ours.shape == theirs.shape, f"{where}: shape {ours.shape}, not {theirs.shape}"
@@ -457,7 +468,7 @@ def assert_close(
         if bound is None or not dtype_of(theirs).is_float:
             _assert_between(ours, theirs, theirs, where)
             continue
-        asked_by = partial(Asked, place=place, on_tensor_cores=on_tensor_cores)
+        asked_by = partial(Asked, place=place, on_tensor_cores=on_tensor_cores, shared=shared)
         low, high = _interval(spec, arrays, attributes, bound, dtype_of(theirs), asked_by)
         _assert_between(ours, low, high, where)
 
@@ -473,10 +484,13 @@ def _interval(
     """The least and the largest result allowed: the exact one in the dtype of computation, moved, and then rounded."""
     wide = [array.astype(numpy_dtype(_compute_of(array))) for array in arrays]
     asked_for = {**attributes, "dtype": dtype.compute} if attributes.get("dtype") is not None else attributes
+    place: int = asked_by.keywords["place"]
+    shared: dict[str, Any] = asked_by.keywords["shared"]
+    by = f"exact in {asked_for.get('dtype')}"
     with np.errstate(all="ignore"):
-        place: int = asked_by.keywords["place"]
-        exact = results(_reference(spec)(*wide, **asked_for))[place]
-        asked = asked_by(spec, wide, asked_for, exact)
+        if by not in shared:
+            shared[by] = results(_reference(spec)(*wide, **asked_for))
+        asked = asked_by(spec, wide, asked_for, shared[by][place])
         moved = bound(asked)
         moved = np.where(np.isfinite(asked.exact) & np.isfinite(moved), moved, 0.0)
         ends = [asked.exact + side * moved for side in (-1.0, 1.0)]

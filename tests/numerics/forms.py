@@ -112,7 +112,8 @@ def from_samples(spec: OpSpec, dtype: DType) -> list[Form]:
     """The forms of an op that `FAMILIES` does not name, made of its samples.
 
     Where its shape rule takes them, the dims of a sample become symbolic, equal sizes one dim, and other sizes are
-    tried too; else the sample is tried at its own sizes, known while compiling.
+    tried too. A sample is tried at its own sizes, known while compiling, in the op's first dtype, and in all of them
+    where its dims are never symbolic.
     """
 
     def exactly(array: Array) -> Values:
@@ -121,8 +122,13 @@ def from_samples(spec: OpSpec, dtype: DType) -> list[Form]:
     varied, forms = numpy_dtype(BY_NAME[sample_dtype(spec)]), list[Form]()
     for sample in spec.samples:
         arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(7))]
+        is_symbolic = False
         if all(array.dtype == varied for array in arrays):
-            forms += _with_symbolic_dims(spec, sample.name, arrays, sample.attributes)
+            symbolic = list(_with_symbolic_dims(spec, sample.name, arrays, sample.attributes))
+            is_symbolic = bool(symbolic)
+            forms += symbolic
+        if is_symbolic and dtype.name != sample_dtype(spec):
+            continue
         operands = tuple(
             Operand(array.shape, "T" if array.dtype == varied else dtype_of(array).name, exactly(array))
             for array in arrays
@@ -131,8 +137,11 @@ def from_samples(spec: OpSpec, dtype: DType) -> list[Form]:
     return forms
 
 
-SAMPLE_SIZES = (2, 3, 5, 8, 17, 33, 131)
-"""What a symbolic dim of a sample is tried at beside the sample's own size."""
+SAMPLE_SIZES = (2, 33, 3, 131, 5, 17, 8)
+"""What a symbolic dim of a sample is tried at beside the sample's own size.
+
+Dims take neighbours: large ones are apart, as an op may compute a square of one for each element of others.
+"""
 
 
 def _with_symbolic_dims(
