@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import ops
+from tessera.diagnostics.error import InternalError
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.compilation import StaticChooser
-from tessera.ir.base.passes import Stages
+from tessera.ir.base.op import OpError
+from tessera.ir.base.passes import Pass, Stages
 from tessera.ir.base.tape import Tape
+from tessera.ir.base.verify import Legality, verify
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.schedule import pipeline as schedule
@@ -69,8 +72,24 @@ def run_schedule(
     """A module after the first passes of the stage, or all of them; each is verified."""
     chooser = chooser or StaticChooser()
     passes = schedule.pipeline(machine, chooser, StandardLibrary(), fusion=fusion, memory=memory)
-    Stages().run("schedule", passes[:steps], module, schedule.EXIT if steps is None else None)
+    run_verified(passes[:steps], module, schedule.EXIT if steps is None else None)
     return module
+
+
+def run_verified(passes: Sequence[Pass], module: ModuleOp, legality: Legality | None) -> None:
+    """Take a module through passes of the schedule stage; each is verified.
+
+    What a failure is blamed on is found from a copy: the text before each pass would take longer than they do.
+    """
+    before = module.clone()
+
+    def check(name: str, after: ModuleOp) -> None:
+        try:
+            verify(after)
+        except OpError as error:
+            raise InternalError(error.message, where=name) from error
+
+    Stages(before.clone, observe=check).run("schedule", passes, module, legality)
 
 
 def inputs_for(tape: Tape, sizes: dict[str, int], seed: int = 0) -> list[Array]:

@@ -21,7 +21,6 @@ from tessera.backends.reference.compile import run_tape
 from tessera.diagnostics.codes import BoundsError
 from tessera.diagnostics.error import InternalError
 from tessera.ir.base.compilation import StaticChooser
-from tessera.ir.base.passes import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.schedule import fusion
 from tessera.ir.schedule import pipeline as schedule
@@ -39,7 +38,7 @@ from tessera.ir.schedule.program import Program
 from tessera.stdlib.kernels import StandardLibrary
 from tessera.types.machine import Machine
 from tests.oracles.schedule_interpreter import run_program
-from tests.schedule.programs import MACHINE, assert_close, inputs_for, simplify, tapes, tensor, trace
+from tests.schedule.programs import MACHINE, assert_close, inputs_for, run_verified, simplify, tapes, tensor, trace
 
 Rules = Sequence[type[FusionRule]]
 SIZES = ({"A": 3, "B": 5}, {"A": 1, "B": 1})
@@ -68,7 +67,7 @@ def run_with(tape: Tape, rules: Rules, steps: int | None = None, machine: Machin
     first, *later = schedule.pipeline(machine, StaticChooser(), StandardLibrary())[:steps]
     assert isinstance(first, FormGroups)
     passes = (replace(first, rules=rules), *later)
-    Stages().run("schedule", passes, module, schedule.EXIT if steps is None else None)
+    run_verified(passes, module, schedule.EXIT if steps is None else None)
     return module
 
 
