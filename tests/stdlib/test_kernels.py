@@ -242,9 +242,17 @@ def test_rows_of_few_columns_are_columns_of_one_scatter(shape: tuple[int, ...], 
 
 
 @pytest.mark.parametrize(
-    ("mode", "dtype"), [("add", dt.f32), ("set", dt.f32), ("max", dt.f64), ("add", dt.i32)], ids=str
+    ("mode", "dtype", "shape", "count"),
+    [
+        ("add", dt.f32, (70, 3, 1), 40),
+        ("set", dt.f32, (70, 3, 1), 40),
+        ("max", dt.f64, (33, 5, 3), 21),
+        ("add", dt.i32, (33, 5, 3), 21),
+        ("add", dt.f32, (600, 2, 1), 9),
+        ("set", dt.f32, (600, 2, 1), 9),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize(("shape", "count"), [((70, 3, 1), 40), ((33, 5, 3), 21), ((600, 2, 1), 9)])
 def test_scatters_of_rows_of_few_columns(mode: str, dtype: dt.DType, shape: tuple[int, ...], count: int) -> None:
     """Threads have columns of different rows; some indices write nothing, many are equal."""
     rng, gpu, array = np.random.default_rng(8), GPUS["sm_90a"], numpy_dtype(dtype)

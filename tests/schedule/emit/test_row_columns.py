@@ -82,7 +82,7 @@ def check(function: Callable[..., Any], arrays: Sequence[Any], **overrides: Any)
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("anything")
-@pytest.mark.parametrize(("rows", "levels"), [(1, 3), (300, 5), (1100, 4)])
+@pytest.mark.parametrize(("rows", "levels"), [(1, 4), (300, 5), (550, 3)])
 def test_sums_beside_rows_have_the_bits_of_the_recipe(rows: int, levels: int) -> None:
     check(pull_rmsnorm, drawn(pull_rmsnorm, (rows, 12)), **{"row.levels": levels})
 
@@ -97,7 +97,7 @@ def test_every_backward_pass_has_its_bits(function: Callable[..., Any], dtype: A
 @pytest.mark.usefixtures("anything")
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None)
-@given(st.integers(1, 9), st.integers(1, 40), st.integers(2, 60), st.sampled_from(LEVELS))
+@given(st.integers(1, 4), st.integers(1, 20), st.integers(2, 37), st.sampled_from(LEVELS))
 def test_rows_of_any_number_and_width(outer: int, rows: int, columns: int, levels: int) -> None:
     arrays = drawn(pull_layernorm, (outer, rows, columns), seed=outer + rows)
     check(pull_layernorm, arrays, **{"row.levels": levels})
