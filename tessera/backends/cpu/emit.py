@@ -325,7 +325,7 @@ def _used_from_outside(op: SpecOp) -> list[SSAValue]:
 
 _VALUES = (
     *("elementwise", "cast", "bitcast", "round", "select", "constant", "coordinate", "clip", "broadcast"),
-    *("reduce", "arg_reduce", "shuffle", "vote", "fetch", "tree"),
+    *("reduce", "arg_reduce", "shuffle", "vote", "fetch", "prefetch", "tree"),
 )
 """Ops that `emit_values` writes, each by the function of its name."""
 _HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {

@@ -21,7 +21,7 @@ from tessera.backends.cpu.registers import (
 from tessera.ir.base.block_ops import partner
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.limits import index_multiple
+from tessera.ir.target.limits import LINE, index_multiple
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.convert import storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value, vector
@@ -43,6 +43,41 @@ def emit_fetch(emitter: Any, op: ttarget.FetchOp) -> None:
     offset = dim_value(f, op.offset, emitter.env_of(op, op.coords, 1))
     loaded = f.load(f.gep(emitter.buffers[op.operands[0]], offset, element), element)
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")
+
+
+_TOUCHED = 4
+"""Lines that an iteration of a prefetch touches."""
+
+
+def emit_prefetch(emitter: Any, op: ttarget.PrefetchOp) -> None:
+    """A loop over lines, in order: each is touched, and one further on is asked for in L2; none for a small buffer."""
+    f: FunctionText = emitter.f
+    buffer = op.operands[0].type
+    assert isinstance(buffer, BufferAttr)
+    size = op.elements * buffer.dtype.bytes
+
+    def ask() -> None:
+        offset = dim_value(f, op.offset, emitter.env_of(op, op.coords, 1))
+        first = f.gep(emitter.buffers[op.operands[0]], offset, storage_type(buffer.dtype))
+
+        def touch(at: Index) -> None:
+            line = f.gep(first, at, "i8")
+            f.touch(line)
+            f.prefetch(f.gep(line, op.ahead, "i8"), locality=2)
+
+        def touch_some(at: Value) -> None:
+            for more in range(0, step, LINE):
+                touch(f.add(at, more))
+
+        step = _TOUCHED * LINE
+        f.loop(0, size // step * step, step, touch_some)
+        for at in range(size // step * step, size, LINE):
+            touch(at)
+
+    if op.least:
+        f.if_(f.icmp("sge", dim_value(f, buffer.data.bytes, emitter.env), op.least), ask)
+    else:
+        ask()
 
 
 def emit_tree(emitter: Any, op: ttarget.TreeOp) -> None:

@@ -144,6 +144,15 @@ class LoopOp(SpecOp):
     is_partial: bool
     unroll: int
 
+class PrefetchOp(SpecOp):
+    buffer: SSAValue
+    at: Sequence[SSAValue]
+    coords: tuple[str, ...]
+    offset: Dim
+    elements: int
+    ahead: int
+    least: int
+
 class ProgramsOp(SpecOp):
     body: Region
     grid: tuple[Dim, ...]

@@ -137,3 +137,31 @@ ttarget.kernel @dot() attributes {symbols = ["N"], writes = [], lanes = 8, featu
   })
   ttarget.return
 }
+// -----
+// CHECK: error[T0601]: `ttarget.prefetch` takes an argument of the kernel, and scratch is in a cache
+ttarget.kernel @prefetch_scratch() attributes {symbols = ["N"], writes = [], lanes = 8, features = ["avx2"], scratch = 4096} {
+  ttarget.programs {grid = []} ({
+    %s = ttarget.scratch {offset = 0} : () -> !ttile.buffer<[1024], f32>
+    ttarget.prefetch %s {coords = [], offset = 0, elements = 1024, ahead = 4096} : (!ttile.buffer<[1024], f32>) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// CHECK: error[T0601]: `elements` is 1 at least, got 0
+ttarget.kernel @prefetch_nothing(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], writes = [], lanes = 8, features = ["avx2"], scratch = 0} {
+  ttarget.programs {grid = []} ({
+    ttarget.prefetch %x {coords = [], offset = 0, elements = 0, ahead = 4096} : (!ttile.buffer<[N], f32>) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// CHECK: error[T0601]: the offset `_f` uses ['_f'], and what is known is ['N']
+ttarget.kernel @prefetch_anywhere(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], writes = [], lanes = 8, features = ["avx2"], scratch = 0} {
+  ttarget.programs {grid = []} ({
+    ttarget.prefetch %x {coords = [], offset = _f, elements = 8, ahead = 4096} : (!ttile.buffer<[N], f32>) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}

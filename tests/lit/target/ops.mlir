@@ -88,3 +88,15 @@ ttarget.kernel @product(%x: !ttile.buffer<[B, M, K], f32>, %w: !ttile.buffer<[K,
   }) : (!ttile.buffer<[B, M, K], f32>, !ttile.buffer<[K, N], f32>) -> ()
   ttarget.return
 }
+
+// What a program will read out of order, touched in order before, where the tensor is a large one.
+// CHECK-LABEL: ttarget.kernel @touched(
+// CHECK:         ttarget.prefetch %{{.*}}, %{{.*}} {coords = ["_i0"], offset = 1024*_i0, elements = 1024, ahead = 4096, least = 8388608}
+ttarget.kernel @touched(%x: !ttile.buffer<[M, 1024], f32>) attributes {symbols = ["M"], writes = [], lanes = 8, features = ["avx2"], scratch = 0} {
+  ttarget.programs {grid = [M]} ({
+  ^bb0(%i: !ttile.index):
+    ttarget.prefetch %x, %i {coords = ["_i0"], offset = 1024*_i0, elements = 1024, ahead = 4096, least = 8388608} : (!ttile.buffer<[M, 1024], f32>, !ttile.index) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}

@@ -8,6 +8,7 @@ from math import prod
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu.lower import BlockLowering, LoopLowering, Lowering, goes_by_rows
+from tessera.backends.cpu.scattered_reads import ScatteredReads
 from tessera.backends.cpu.tile_loops import TileLoops
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.build import replace_ops
@@ -77,6 +78,7 @@ def translate(kernel: SpecOp, machine: Machine, unit: str = AUTOMATIC) -> tuple[
         source = TileLoops(kernel, machine.lanes).run()
         target = LoopLowering(source, machine).run()
     keep_promises(kernel, target)
+    ScatteredReads(target).run()
     return source, target
 
 

@@ -528,6 +528,10 @@ class Instructions:
         alignment = align or bytes_of(value.element)
         self.line(f"call void @{name}({value}, ptr align {alignment} {pointer.text}, {mask})")
 
+    def touch(self, pointer: Value) -> None:
+        """Read a byte, for what that does to caches."""
+        self.raw("i8", f"load volatile i8, {pointer}, align 1")
+
     def prefetch(self, pointer: Value, write: bool = False, locality: int = 3) -> None:
         """Ask for a cache line ahead of its use."""
         self.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])

@@ -17,6 +17,7 @@ from tessera.ir.base.block_ops import (
     BlockOps,
     check_fetch,
     check_mode,
+    check_names,
     check_symbols,
 )
 from tessera.ir.base.op import SpecOp
@@ -85,6 +86,23 @@ def check_swizzle(op: SpecOp) -> None:
     for use in op.results[0].uses:
         if use.operation.name.split(".")[-1] not in ("load", "store"):
             op.fail(f"`{use.operation.name}` goes through memory in order, and this is swizzled")
+
+
+def _check_prefetch(op: SpecOp) -> None:
+    """Elements of an argument are touched, by named indices: scratch is in a cache."""
+    buffer = op.operands[0]
+    if not isinstance(buffer.type, BufferAttr) or _is_scratch(buffer):
+        op.fail(f"`{op.name}` takes an argument of the kernel, and scratch is in a cache")
+    if check_names(op, op.value("coords"), 1):
+        op.fail(f"`{op.name}` takes one index for each name")
+    check_symbols(op, "the offset", [op.value("offset")], op.value("coords"))
+    for name, least in (("elements", 1), ("ahead", 0), ("least", 0)):
+        if op.value(name) < least:
+            op.fail(f"`{name}` is {least} at least, got {op.value(name)}")
+
+
+def _is_scratch(buffer: SSAValue) -> bool:
+    return isinstance(buffer.owner, SpecOp)
 
 
 def _check_fetch(op: SpecOp) -> None:
@@ -269,5 +287,22 @@ SPECS = (
         attributes=(COORDS, _OFFSET),
         effects=MEMORY,
         verify=_check_fetch,
+    ),
+    OpSpec(
+        name="ttarget.prefetch",
+        summary="Touches elements of a large buffer line by line, in order, and prefetches others into L2.",
+        operands=("buffer", "at*"),
+        results=(),
+        attributes=(
+            COORDS,
+            _OFFSET,
+            Attribute("elements", "int", doc="how many, from the offset on, all of them in the buffer"),
+            Attribute(
+                "ahead", "int", doc="bytes from each line to the one that is prefetched, which may be beyond the end"
+            ),
+            Attribute("least", "int", 0, "bytes of a buffer from which on anything is done"),
+        ),
+        effects=MEMORY,
+        verify=_check_prefetch,
     ),
 )
