@@ -91,12 +91,18 @@ def save_trace(path: str, spans: Iterable[Span]) -> None:
 
 
 def rank() -> int:
-    """The number of this process among the ranks of its world; 0 where it is alone."""
+    """The number of this process among the ranks of its world; 0 where it is alone.
+
+    A process that `mpiexec`, `srun` or `torchrun` has started joins its world with the first call of this, of
+    `world_size` or of `mesh`; raises RankError (T0712) where it cannot.
+    """
+    world.current()
     return world.rank()
 
 
 def world_size() -> int:
     """How many ranks the world of this process has."""
+    world.current()
     return world.size()
 
 
@@ -114,6 +120,7 @@ def mesh(**sizes: int) -> Generator[Mesh]:
         if check_int("mesh", name, size) < 1:
             raise ArgumentError(f"`mesh` takes `{name}` from 1, got {size}", fix=f"write `mesh({name}=2)`")
     made = mesh_of(tuple({**MESH.get().sizes, **sizes}.items()))
+    world.current()  # a process that was started as a rank is one from here on
     ranks = world.size()
     if ranks > 1 and ranks % made.size:
         raise RankError(

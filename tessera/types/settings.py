@@ -23,6 +23,7 @@ VARIABLES = (
     "TESSERA_COMPILE_WORKERS",
     "TESSERA_CUDA_DEVICE",
     "TESSERA_RANK_SECONDS",
+    "TESSERA_COMMUNICATOR",
     "TESSERA_TIMING",
     "TESSERA_DUMP",
     "TESSERA_VERIFY",
@@ -170,6 +171,14 @@ def rank_seconds() -> float:
     if not 0 < seconds < 1e9:
         raise SettingsError(f"`TESSERA_RANK_SECONDS` is `{text}`; it must be seconds, more than 0", span=None)
     return seconds
+
+
+def communicator_name() -> str:
+    """How this process reaches the other ranks of the world it was started in (`TESSERA_COMMUNICATOR`).
+
+    Empty where nobody says: then it follows from who started the process.
+    """
+    return os.environ.get("TESSERA_COMMUNICATOR", "").strip()
 
 
 def _count(values: Mapping[str, str], name: str, default: int, *, least: int, most: int = 10**9) -> int:

@@ -21,6 +21,7 @@ from tessera.diagnostics.codes import RankError
 from tessera.diagnostics.error import TesseraError, is_ours
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.algorithms import CURRENT, Table
+from tessera.runtime.ranks.queued import describe_error
 from tessera.runtime.ranks.shared_memory import Ends, LocalCommunicator, ends_of
 from tessera.types.settings import rank_seconds, usable_cpus
 
@@ -58,7 +59,7 @@ def _answer_task(payload: bytes) -> dict[str, Any]:
             return {"value": None}
         return {"error": None, "summary": f"it ended with exit code {error.code}"}
     except BaseException as error:
-        return {"error": error, "summary": _describe_error(error), "sites": call_sites(error)}
+        return {"error": error, "summary": describe_error(error), "sites": call_sites(error)}
 
 
 def _run(payload: bytes) -> Any:
@@ -79,13 +80,6 @@ def _run(payload: bytes) -> Any:
         runpy.run_path(task["file"], run_name="__main__")
         return None
     return task["function"](*task["args"], **task["kwargs"])
-
-
-def _describe_error(error: BaseException) -> str:
-    if isinstance(error, TesseraError):
-        return f"{error.code}: {error.message}"
-    first = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def call_sites(error: BaseException) -> list[str]:
@@ -288,6 +282,7 @@ def _environment(ranks: int, seconds: float | None) -> dict[str, str]:
     """The variables of a rank: the CPUs of the machine are divided among all."""
     values = dict(os.environ)
     values.setdefault("TESSERA_NUM_THREADS", str(max(1, usable_cpus() // ranks)))
+    values["TESSERA_COMMUNICATOR"] = "none"  # it joins the world it is given, and what it starts is no rank
     values["PYTHONUNBUFFERED"] = "1"  # lines are shown when they are printed
     values["TESSERA_RANK_SECONDS"] = f"{rank_seconds() if seconds is None else seconds:g}"
     return values

@@ -7,20 +7,27 @@ exchanges have, who waits for which, and that a failure is the end of all of the
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread
+from types import TracebackType
 
 from tessera.diagnostics.codes import RankError
+from tessera.diagnostics.error import TesseraError
 from tessera.runtime import timeline
 from tessera.runtime.ranks.algorithms import steps_of
-from tessera.runtime.ranks.world import Exchange, Handle
+from tessera.runtime.ranks.world import Communicator, Exchange, Handle
 from tessera.types.frozen import frozen
 
 LONGEST = 1024
 """Bytes of a message between ranks: its first is its kind, the rest a count or a text."""
+
+ENDED = "its program has ended"
+"""Why a rank leaves that has nothing more to do."""
 
 
 class QueuedCommunicator(ABC):
@@ -91,7 +98,9 @@ class QueuedCommunicator(ABC):
         """Tell the others; the first reason is the one that counts."""
         if not self._has_left:
             self._has_left = True
-            self.leave(error.message)
+            # With what it was told itself: whoever hears of it learns where it began.
+            said = [note for note in error.notes if " said: " in note]
+            self.leave("; ".join((error.message, *said)))
 
     # ---- What a communicator defines. All but `interrupt` run in the thread, or when it has ended.
 
@@ -191,3 +200,32 @@ def absence(exchange: Exchange, rank: int, absent: Sequence[int], seconds: float
         notes=(f"its group is {list(exchange.group)}",),
         fix="let all ranks of an axis call the same programs; `TESSERA_RANK_SECONDS` is how long they wait",
     )
+
+
+# ---- How a process that joined a world by itself leaves it. Nobody is around it to say how it ended, so it says it
+# itself: an error that ends the program is what the others are told.
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in a line."""
+    if isinstance(error, TesseraError):
+        return f"{error.code}: {error.message}"
+    first = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def leave_with_process(communicator: Communicator) -> None:
+    """Let a communicator be abandoned when the process ends, with the reason."""
+    usual = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        usual(kind, error, trace)
+        sys.stderr.flush()
+        communicator.abandon(describe_error(error))
+
+    def end() -> None:
+        sys.excepthook = usual
+        communicator.abandon(ENDED)
+
+    sys.excepthook = show
+    atexit.register(end)

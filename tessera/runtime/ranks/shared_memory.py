@@ -215,8 +215,8 @@ class LocalCommunicator(QueuedCommunicator):
         if any(one.peer.has_left or one.is_broken for one in left):
             self._listen([one.peer for one in left], 0.0)  # whoever else has left by now
             gone = [one.peer for one in left if one.peer.has_left or one.is_broken]
-            # One that died says nothing; those who left because of it say so.
-            first = next((peer for peer in gone if not peer.last_words()), gone[0])
+            # One that died says nothing, one that failed says why; those who left because of it say so.
+            first = min(gone, key=lambda peer: (bool(peer.last_words()), " left while rank " in peer.reason))
             raise departure(exchange, self.rank, first.rank, first.reason)
         if time.monotonic() - last >= self._seconds:
             absent = [one.peer.rank for one in left if not one.is_open] or [one.peer.rank for one in left]

@@ -19,7 +19,7 @@ from tessera.runtime.private_files import make_folder, open_lock
 from tessera.runtime.ranks.algorithms import CURRENT, DIRECT
 from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
-from tessera.types.settings import cache_location
+from tessera.types.settings import cache_location, rank_seconds
 
 # What a rank needs to communicate with others: exchanges of bytes that are started, and waited for later.
 
@@ -152,9 +152,45 @@ _PROCESS: list[Communicator] = []
 _HERE: ContextVar[Communicator | None] = ContextVar("world", default=None)
 
 
+_JOINING = threading.Lock()
+
+_MARKS = (
+    "TESSERA_COMMUNICATOR",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "WORLD_SIZE",
+    "SLURM_STEP_NUM_TASKS",
+)
+"""Variables without which nobody has started this process as a rank."""
+
+
 def join(communicator: Communicator) -> None:
     """From now on, this process is a rank."""
     _PROCESS[:] = [communicator]
+
+
+def _is_started() -> bool:
+    """Whether this process was started as a rank; most were not, which is known without loading anything."""
+    if not any(name in os.environ for name in _MARKS):
+        return False
+    from tessera.runtime.ranks import discovery  # noqa: PLC0415 - it imports this file
+
+    return discovery.is_started()
+
+
+def _join_started() -> Communicator | None:
+    """Join the world that this process was started in, where it was."""
+    with _JOINING:
+        if not _PROCESS and _is_started():
+            from tessera.runtime.ranks import discovery, queued  # noqa: PLC0415 - it imports this file
+
+            communicator = discovery.connect(rank_seconds())
+            # Processes that this one starts inherit its variables, and are no ranks.
+            os.environ["TESSERA_COMMUNICATOR"] = discovery.NONE
+            queued.leave_with_process(communicator)
+            join(communicator)
+    return _PROCESS[0] if _PROCESS else None
 
 
 @contextmanager
@@ -168,20 +204,35 @@ def being(communicator: Communicator) -> Generator[None]:
 
 
 def current() -> Communicator | None:
-    """How the rank that runs this code reaches the others; None in a process that is alone."""
-    return _HERE.get() or (_PROCESS[0] if _PROCESS else None)
+    """How the rank that runs this code reaches the others; None in a process that is alone.
+
+    A process that `mpiexec` or another launcher has started as a rank joins its world here, where it has not yet.
+    Raises RankError (T0712) where it cannot.
+    """
+    return _HERE.get() or (_PROCESS[0] if _PROCESS else _join_started())
 
 
 def rank() -> int:
     """The number of this rank in its world; 0 in a process that is alone."""
-    found = current()
-    return 0 if found is None else found.rank
+    return _standing()[0]
 
 
 def size() -> int:
     """How many ranks the world has."""
-    found = current()
-    return 1 if found is None else found.size
+    return _standing()[1]
+
+
+def _standing() -> tuple[int, int]:
+    """Rank and size. What variables say is enough: who only compiles for a world need not join it."""
+    found = _HERE.get() or (_PROCESS[0] if _PROCESS else None)
+    if found is None and _is_started():
+        from tessera.runtime.ranks import discovery  # noqa: PLC0415 - it imports this file
+
+        place = discovery.find_place()
+        if place is not None and place.size:
+            return place.rank, place.size
+        found = current()
+    return (0, 1) if found is None else (found.rank, found.size)
 
 
 def axis_position(axis: str, count: int) -> int:
