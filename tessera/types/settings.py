@@ -105,9 +105,22 @@ def usable_cpus() -> int:
     return max(1, min(cpus, -(-int(quota) // int(period))))
 
 
+_RANKS_HERE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE")
+"""What launchers say how many processes of a job they started on this machine."""
+
+
+def _cpu_share(values: Mapping[str, str]) -> int:
+    """The CPUs of a process that a launcher has started beside others, which have as many."""
+    cpus = usable_cpus()
+    ranks = next((int(text) for name in _RANKS_HERE if (text := values.get(name, "")).isdecimal()), 1)
+    # Where all of them could have as many as this one, the launcher has divided them: each is bound to its own.
+    is_divided = cpus * ranks <= (os.cpu_count() or 1)
+    return cpus if is_divided else max(1, cpus // max(1, ranks))
+
+
 def _threads(values: Mapping[str, str]) -> int:
     if not values.get("TESSERA_NUM_THREADS"):
-        return usable_cpus()
+        return _cpu_share(values)
     return _count(values, "TESSERA_NUM_THREADS", 1, least=1, most=_MOST_THREADS)
 
 

@@ -29,6 +29,19 @@ def test_nothing_set_gives_defaults() -> None:
     assert Settings.from_environment({"XDG_CACHE_HOME": "/x"}).cache_dir == Path("/x/tessera")
 
 
+@pytest.mark.parametrize(
+    ("here", "bound", "threads"), [("1", 8, 8), ("4", 8, 2), ("4", 2, 2), ("3", 8, 2), ("16", 8, 1)]
+)
+def test_ranks_of_a_launcher_share_the_cpus(
+    here: str, bound: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.types.settings.usable_cpus", lambda: bound)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    for name in ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"):
+        assert Settings.from_environment({name: here}).threads == threads
+    assert Settings.from_environment({"LOCAL_WORLD_SIZE": here, "TESSERA_NUM_THREADS": "5"}).threads == 5
+
+
 def test_a_user_without_a_home_has_a_cache_among_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.path.expanduser", str)  # gives the path as it is, as where there is no home
     own = f"tessera-{os.getuid()}"

@@ -330,8 +330,8 @@ def check(
         wanted = [rule for rule in shown if rule in rules]
         if wanted:
             with tempfile.TemporaryDirectory(prefix="tessera-conformance-") as folder:
-                said = _run_world(name, scenario, folder, ranks, launcher, values, seconds)
-                found += _judge(scenario, wanted, folder, ranks, bool(launcher), said)
+                output = _run_world(name, scenario, folder, ranks, launcher, values, seconds)
+                found += _judge(scenario, wanted, folder, ranks, bool(launcher), output)
     return found
 
 
@@ -367,7 +367,7 @@ def _run_world(
 
 
 def _judge(
-    scenario: str, wanted: Sequence[str], folder: str, ranks: int, has_launcher: bool, said: str
+    scenario: str, wanted: Sequence[str], folder: str, ranks: int, has_launcher: bool, output: str
 ) -> list[Finding]:
     notes: dict[int, dict[str, str]] = {}
     for rank in range(ranks):
@@ -379,11 +379,11 @@ def _judge(
     for rule in wanted:
         wrong = [f"rank {rank}: {one[rule]}" for rank, one in notes.items() if one.get(rule)]
         missing = [rank for rank in range(ranks) if rank not in notes and (rule != "death" or rank != 1)]
-        if rule == "death" and has_launcher and "did not end" not in said:
+        if rule == "death" and has_launcher and "did not end" not in output:
             missing = []  # its launcher ends the others, which need not find it out
         if missing:
             listed = ", ".join(map(str, missing))
-            wrong.append(f"of rank {listed} nothing was heard{f' ({said})' if said else ''}")
+            wrong.append(f"of rank {listed} nothing was heard{f' ({output})' if output else ''}")
         speaks = {"mismatch": "said both", "absence": "said it", "departure": "said it"}.get(rule)
         if not wrong and speaks is not None and not any(one.get(speaks) for one in notes.values()):
             wrong.append("no rank said it")
