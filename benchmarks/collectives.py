@@ -28,8 +28,9 @@ def calls_of(size: int) -> int:
     return max(5, min(200, (64 << 20) // size))
 
 
-@ts.jit
+@ts.jit(dynamic=True)
 def reduce_ours(x: Any) -> Any:
+    """Our all-reduce."""
     return ts.dist.all_reduce(x, "dp")
 
 
@@ -46,15 +47,15 @@ def measure(file: str) -> list[tuple[int, list[float], list[float]]]:
     """Of each size, the seconds of each call of ours and of the peer's on this rank."""
     import torch  # noqa: PLC0415 - a peer
 
-    tensor: Any = torch.from_numpy
+    peer: Any = torch
     rank, ranks = ts.dist.rank(), ts.dist.world_size()
-    torch.set_num_threads(1)
+    peer.set_num_threads(1)
     theirs = _torch_reduce(file, rank, ranks)
     found: list[tuple[int, list[float], list[float]]] = []
     with ts.dist.mesh(dp=ranks):
         for size in SIZES:
             values = np.random.default_rng(rank).standard_normal(size // 4).astype(np.float32)
-            x, y = ts.array(values), tensor(values.copy())
+            x, y = ts.array(values), peer.from_numpy(values.copy())
             ours = np.asarray(reduce_ours(x))
             theirs(y)
             np.testing.assert_allclose(ours, y.numpy(), rtol=1e-6, atol=1e-6)

@@ -26,7 +26,11 @@ SLOT, SLOTS = 1 << 20, 4
 """Bytes of a slot, so that waking who reads it costs less than its bytes, which may still be in a cache; and how many
 slots a pair has."""
 
-_OPEN, _DATA, _CREDIT, _LEFT = b"O", b"D", b"C", b"L"
+SMALL = 16 << 10
+"""Bytes up to which a part goes with its name in one message of the socket, without a slot that must be given back."""
+
+_OPEN, _WHOLE, _DATA, _CREDIT, _LEFT = b"O", b"S", b"D", b"C", b"L"
+_MESSAGE = LONGEST + SMALL + 2
 
 
 @frozen
@@ -78,7 +82,7 @@ class _Peer:
     def listen(self) -> None:
         """Take what has come: slots that are free again are counted, everything else waits in order."""
         try:
-            message = self.end.recv(LONGEST)
+            message = self.end.recv(_MESSAGE)
         except ConnectionResetError:
             return  # it left with messages unread; what it sent before is still there
         if not message:
@@ -94,7 +98,7 @@ class _Peer:
         """Why it left, where it still could say so."""
         while not self.reason:
             try:
-                message = self.end.recv(LONGEST, socket.MSG_DONTWAIT)
+                message = self.end.recv(_MESSAGE, socket.MSG_DONTWAIT)
             except ConnectionResetError:
                 continue
             except OSError:
@@ -113,8 +117,15 @@ class _Transfer:
         self.peer, self.what = peer, what
         self.source, self.unsent = sends or (0, 0)
         self.target, self.unread = reads or (0, 0)
-        self.is_open = reads is None
-        self.is_broken = sends is not None and not peer.send(_OPEN, what)
+        self.is_open, self.is_broken = reads is None, False
+        if sends is None:
+            return
+        if self.unsent <= SMALL:
+            name = struct.pack("<H", len(what)) + what
+            self.is_broken = not peer.send(_WHOLE, name + ctypes.string_at(self.source, self.unsent))
+            self.unsent = 0
+        else:
+            self.is_broken = not peer.send(_OPEN, what)
 
     def send(self) -> None:
         """Fill the slots that are free."""
@@ -141,9 +152,17 @@ class _Transfer:
             self.target, self.unread = self.target + count, self.unread - count
 
     def _rendezvous(self, message: bytes) -> None:
-        if message != _OPEN + self.what:
-            raise mismatch(self.peer.rank, message[1:].decode(errors="replace"), self.what.decode(errors="replace"))
+        """The other rank is at this exchange, or at another; a small part has come with the name of its exchange."""
+        is_whole, name, data = message[:1] == _WHOLE, message[1:], b""
+        if is_whole:
+            (length,) = struct.unpack("<H", message[1:3])
+            name, data = message[3 : 3 + length], message[3 + length :]
+        if name != self.what or (is_whole and len(data) != self.unread):
+            raise mismatch(self.peer.rank, name.decode(errors="replace"), self.what.decode(errors="replace"))
         self.is_open = True
+        if is_whole:
+            ctypes.memmove(self.target, data, self.unread)
+            self.unread = 0
 
     @property
     def is_done(self) -> bool:

@@ -85,6 +85,7 @@ def test_bytes_arrive_by_every_algorithm(
     call: str, algorithm: str, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_memory, "SLOT", 4096)
+    monkeypatch.setattr(shared_memory, "SMALL", 1000)
     monkeypatch.setattr(world, "CURRENT", [Table({(call, ranks): [(1 << 40, algorithm)]})])
     parts = (0, 1, 4096, 40_003)
 

@@ -31,9 +31,10 @@ def begin(call: str, axis: str, ranks: int, source: Array, target: Array, part: 
     return world.start(call, axis, ranks, (source.ctypes.data, target.ctypes.data, part), "u8")
 
 
-@pytest.mark.parametrize("part", [0, 1, SMALL - 1, SMALL, SMALL * SLOTS + 17, 100_003])
+@pytest.mark.parametrize("part", [0, 1, 1000, 1001, SMALL - 1, SMALL, SMALL * SLOTS + 17, 100_003])
 def test_bytes_arrive_in_the_order_of_ranks(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory, "SLOT", SMALL)
+    monkeypatch.setattr(shared_memory, "SMALL", 1000)
 
     def work(rank: int) -> tuple[Array, Array]:
         source, gathered, exchanged = send(rank, 3 * part), *(np.full(3 * part, POISON, np.uint8) for _ in range(2))
@@ -153,6 +154,7 @@ def test_what_is_abandoned_touches_no_memory_any_more() -> None:
 def test_what_a_rank_has_sent_arrives_though_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has all it needs and its process ends, while another has read nothing yet of what it was send."""
     monkeypatch.setattr(shared_memory, "SLOT", SMALL)
+    monkeypatch.setattr(shared_memory, "SMALL", 1000)
     part, ended = 3 * SMALL, threading.Event()
     first, second = (LocalCommunicator(one, 20.0) for one in ends_of(2))
     listen = first._listen  # pyright: ignore[reportPrivateUsage]
