@@ -284,7 +284,7 @@ def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:
         )
     if not manifest_of(backend).has_collectives:
         raise RankError(
-            f"{found[0]} cannot run on `{backend}`: ranks communicate through the memory of CPUs",
+            f"{found[0]} cannot run on `{backend}`, whose programs have no collectives",
             span=found[1],
             fix=f'compile it for the CPU: `@jit(backend="{backend_for_kind("cpu").name}")`',
         )

@@ -346,7 +346,7 @@ class Lowered:
 def lower_traced(traced: TracedFunction, options: Options) -> Lowered:
     """The program at every level; it is compiled anew, and the cache is not looked at.
 
-    One that needs other ranks, and is for a GPU, has Graph IR, and below it the reason why there is no more.
+    One that needs other ranks, by a backend without collectives, has Graph IR, and below it why there is no more.
     """
     from tessera.compiler.compile import graph_text, lower_tape  # noqa: PLC0415 - loads the compiler
 
@@ -356,7 +356,7 @@ def lower_traced(traced: TracedFunction, options: Options) -> Lowered:
     if found is None:
         texts = _under_stored_plan(tape, options, lambda chosen: lower_tape(tape, chosen))
     else:
-        none = f"// {found[0]}: ranks communicate through the memory of CPUs, and this is for `{options.backend}`"
+        none = f"// {found[0]}: programs for `{options.backend}` have no collectives"
         texts = {**dict.fromkeys(_LEVELS, none), "graph": graph_text(tape, options)}
     return Lowered(IRText(tape_text(tape)), **{name: IRText(texts[name]) for name in _LEVELS})
 

@@ -17,11 +17,13 @@ import pytest
 
 import tessera as ts
 from tessera import ops
+from tessera.api import collectives
 from tessera.diagnostics.codes import PositionError, RankError, TracingError
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.shared_memory import LocalCommunicator, ends_of
 from tessera.runtime.ranks.world import MESH, NONE, Exchanges, mesh_of
 from tessera.runtime.timeline import Timeline
+from tessera.types.device import Manifest
 from tests.runtime.ranks.threads import on_ranks
 
 
@@ -104,10 +106,21 @@ def test_a_rank_that_fails_between_start_and_wait_lets_go_of_its_memory_and_tell
     assert "a program ended while a collective of it was under way" in str(waiting)
 
 
-def test_programs_for_a_gpu_do_not_communicate() -> None:
-    f = ts.jit(lambda x: ts.dist.all_reduce(x, "dp"), backend="cuda")
+def test_programs_for_a_gpu_have_their_collectives_in_the_host_program() -> None:
+    f = ts.jit(lambda x: ts.dist.all_reduce(x, "dp") * 2.0, backend="cuda")
+    with ts.dist.mesh(dp=2):
+        host = str(f.lower(ts.ones(3)).schedule)
+    assert host.rindex("collective_start") < host.rindex("collective_wait")
+
+
+def test_a_backend_that_has_no_collectives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def manifest_of(name: str) -> Manifest:
+        return Manifest(name)
+
+    monkeypatch.setattr(collectives, "manifest_of", manifest_of)
+    f = ts.jit(lambda x: ts.dist.all_reduce(x, "dp"), backend="reference")
     found = on_ranks(lambda rank: f(ts.ones(3)), dp=2)
-    assert all("cannot run on `cuda`" in str(one) for one in found)
+    assert all("cannot run on `reference`, whose programs have no collectives" in str(one) for one in found)
 
 
 class StoppedError(Exception):

@@ -6,5 +6,11 @@ from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.types.device import Manifest
 
 MANIFEST = Manifest(
-    "cuda", device_kind="gpu", device="cuda", asks_device=True, has_launch_schedule=True, machines=tuple(GPUS.values())
+    "cuda",
+    device_kind="gpu",
+    device="cuda",
+    asks_device=True,
+    has_launch_schedule=True,
+    has_collectives=True,
+    machines=tuple(GPUS.values()),
 )

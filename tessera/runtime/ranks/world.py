@@ -245,15 +245,32 @@ def start(call: str, axis: str, count: int, memory: tuple[int, int, int], elemen
 
     `elements` says what is sent: ranks of one exchange must say the same.
     """
-    communicator, mesh = current(), _mesh(axis, count)
+    communicator = current()
+    exchange = exchange_along(call, axis, count, memory, elements)
     assert communicator is not None
+    return communicator.start(exchange)
+
+
+def exchange_along(call: str, axis: str, count: int, memory: tuple[int, int, int], elements: str) -> Exchange:
+    """A collective along an axis of the mesh around, as memory sees it."""
+    mesh = _mesh(axis, count)
     assert call in CALLS, call
-    group = mesh.group(axis, communicator.rank)
+    group = mesh.group(axis, rank())
     source, target, part = memory
     algorithm = CURRENT[0].choose(call, len(group), part)
     how = "" if algorithm == DIRECT else f" by {algorithm}"
     what = f"`{call}` of {part} bytes of {elements} along `{axis}`{how}"
-    return communicator.start(Exchange(call, group, source, target, part, what, algorithm))
+    return Exchange(call, group, source, target, part, what, algorithm)
+
+
+def exchange_of(text: str, source: int, target: int, shape: Sequence[int], dtype: str) -> Exchange:
+    """A collective of a program: `text` says which, `shape` is that of what is sent."""
+    call, axis, ranks, *purpose = json.loads(text)
+    size = math.prod(shape) * BY_NAME[dtype].bytes
+    part = size // ranks if call == "all_to_all" else size
+    # Its shape tells apart what has as many bytes, and its purpose what is reduced in another way.
+    what = " for ".join((f"{dtype} {list(shape)}", *filter(None, purpose)))
+    return exchange_along(call, axis, ranks, (source, target, part), what)
 
 
 def wait(handle: Handle) -> None:
@@ -337,12 +354,9 @@ class Exchanges(threading.local):
                 notes=("rule: a program with collectives runs once at a time in a thread",),
                 fix="call it when the first call is over, or `jit` another function for the inner call",
             )
-        call, axis, ranks, *purpose = json.loads(text)
-        size = math.prod(shape) * BY_NAME[dtype].bytes
-        part = size // ranks if call == "all_to_all" else size
-        # Its shape tells apart what has as many bytes, and its purpose what is reduced in another way.
-        what = " for ".join((f"{dtype} {list(shape)}", *filter(None, purpose)))
-        self.in_flight[number] = start(call, axis, ranks, (source, target, part), what)
+        exchange, communicator = exchange_of(text, source, target, shape, dtype), current()
+        assert communicator is not None
+        self.in_flight[number] = communicator.start(exchange)
 
     def wait(self, number: int) -> None:
         """Come back when it is done; one whose waiting was interrupted is still under way."""

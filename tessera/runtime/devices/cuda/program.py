@@ -239,9 +239,12 @@ class CudaCallbacks(Callbacks):
     """The callbacks of a program whose buffers are on the device; they run in the thread that called the program."""
 
     def __init__(self, callbacks: Sequence[Callback], functions: Sequence[Callable[..., Any]]) -> None:
-        if any(one.call in EXCHANGES for one in callbacks):
-            raise DeviceError("ranks communicate through the memory of CPUs, and this program is for a GPU", span=None)
         super().__init__(callbacks, functions)
+        self.can_be_captured = all(one.call in EXCHANGES for one in callbacks)
+        if any(one.call in EXCHANGES for one in callbacks):
+            from tessera.runtime.devices.cuda.nccl import DeviceExchanges  # noqa: PLC0415 - few communicate with others
+
+            self._exchanges = DeviceExchanges()
 
     def copy_tensor(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
         """A copy in host memory."""
@@ -468,7 +471,7 @@ class CudaProgram:
         stream = current_stream()
         plan = self._plan(stream, tensors)
         graph = CURRENT.capture
-        if graph is not None and self._callbacks is not None:
+        if graph is not None and self._callbacks is not None and not self._callbacks.can_be_captured:
             raise CaptureError("a program that calls Python cannot be captured", fix="call it outside of `capture`")
         if graph is not None:
             # What is being captured waits for nothing outside: `capture` has waited for all before.
