@@ -394,6 +394,11 @@ def record_timeline() -> Generator[Timeline]:
         _AWAITED[:] = [one for one in (*_AWAITED, made) if one.is_awaited]
 
 
+def is_recording() -> bool:
+    """Whether anybody records."""
+    return bool(_ACTIVE)
+
+
 @contextmanager
 def span(kind: str, name: str) -> Generator[None]:
     """Note how long a block takes, where somebody records."""

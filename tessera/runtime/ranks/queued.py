@@ -3,6 +3,9 @@
 What is common to communicators that move bytes themselves. One of them says how an exchange is performed (`perform`),
 how the others hear that this rank leaves (`leave`), and how its thread is woken from waiting (`interrupt`); what order
 exchanges have, who waits for which, and that a failure is the end of all of them, is here.
+
+Waking a thread takes longer than a small exchange. So where nothing else is under way, `begin` sends all of a small one
+from where it is started, and who waits for it reads what comes; a thread is only asked when another is started before.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import atexit
 import ctypes
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread
 from types import TracebackType
@@ -29,6 +32,9 @@ LONGEST = 1024
 ENDED = "its program has ended"
 """Why a rank leaves that has nothing more to do."""
 
+Finish = Callable[[], None]
+"""What is left of an exchange that has begun."""
+
 
 class QueuedCommunicator(ABC):
     """A `Communicator` whose exchanges are performed one after the other in a thread."""
@@ -36,7 +42,10 @@ class QueuedCommunicator(ABC):
     def __init__(self, rank: int, size: int, seconds: float) -> None:
         """`seconds` is how long an exchange may go without hearing from a rank that it needs."""
         self._rank, self._size, self._seconds = rank, size, seconds
-        self._queue: SimpleQueue[Handle | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Handle, Finish | None] | None] = SimpleQueue()
+        self._begun: tuple[Handle, Finish] | None = None
+        self._unfinished = 0  # exchanges that the thread has, or that somebody performs who waits for it
+        self._performing = Lock()
         self._thread: Thread | None = None
         self._lock = Lock()
         self._failure: RankError | None = None
@@ -61,24 +70,50 @@ class QueuedCommunicator(ABC):
                 handle.error = self._failure
                 handle.done.set()
                 return handle
-            if self._thread is None:
-                # A daemon: a program that ends without waiting must not stay because of it.
-                self._thread = Thread(target=self._run, name="tessera-ranks", daemon=True)
-                self._thread.start()
-            self._queue.put(handle)
+            if not self._unfinished and self._begun is None and not timeline.is_recording():
+                finish = self.begin(exchange)
+                if finish is not None:
+                    self._begun = (handle, finish)
+                    return handle
+            if self._begun is not None:
+                begun, self._begun = self._begun, None
+                self._put(*begun)
+            self._put(handle, None)
         return handle
 
+    def _put(self, handle: Handle, finish: Finish | None) -> None:
+        """Give an exchange to the thread, after those that it has."""
+        if self._thread is None:
+            # A daemon: a program that ends without waiting must not stay because of it.
+            self._thread = Thread(target=self._run, name="tessera-ranks", daemon=True)
+            self._thread.start()
+        self._unfinished += 1
+        self._queue.put((handle, finish))
+
     def wait(self, handle: Handle) -> None:
-        """Come back when the bytes are there; the thread that brings them keeps the time limit."""
+        """Come back when the bytes are there; whoever brings them keeps the time limit."""
         if not handle.done.is_set():
+            finish = self._take(handle)
             with timeline.span("wait", handle.exchange.what):
-                handle.done.wait()
+                if finish is not None:
+                    self._finish_one(handle, finish)
+                else:
+                    handle.done.wait()
         error = handle.error
         if isinstance(error, RankError):
             # Made again here, so that it shows the line of the user who waits.
             raise RankError(error.message, notes=error.notes, fix=error.fix) from error
         if error is not None:
             raise error
+
+    def _take(self, handle: Handle) -> Finish | None:
+        """What is left of an exchange that no thread has; None where one has it."""
+        with self._lock:
+            begun = self._begun
+            if begun is None or begun[0] is not handle:
+                return None
+            self._begun, self._unfinished = None, self._unfinished + 1
+            return begun[1]
 
     def abandon(self, reason: str) -> None:
         """Leave the world: what is under way ends here, and the others hear of it."""
@@ -87,11 +122,16 @@ class QueuedCommunicator(ABC):
                 return
             self._is_abandoned = True
             self._failure = self._failure or RankError(f"rank {self.rank} has left: {reason}", span=None)
+            begun, self._begun = self._begun, None
+        if begun is not None:
+            begun[0].error = self._failure
+            begun[0].done.set()
         self.interrupt()
         self._queue.put(None)
         if self._thread is not None:
             self._thread.join()
-        self._leave_once(self._failure)
+        with self._performing:  # whoever waits has seen it
+            self._leave_once(self._failure)
         self.close()
 
     def _leave_once(self, error: RankError) -> None:
@@ -102,11 +142,18 @@ class QueuedCommunicator(ABC):
             said = [note for note in error.notes if " said: " in note]
             self.leave("; ".join((error.message, *said)))
 
-    # ---- What a communicator defines. All but `interrupt` run in the thread, or when it has ended.
+    # ---- What a communicator defines. All but `interrupt` and `begin` run one at a time, in the thread mostly.
 
     @abstractmethod
     def perform(self, exchange: Exchange) -> None:
         """Move the bytes of an exchange; raises RankError (T0712) where that cannot be."""
+
+    def begin(self, exchange: Exchange) -> Finish | None:
+        """Send all of a small exchange, and say what is left to do: to read, so that no other rank waits for it.
+
+        None where it is not small, or not so simple; then nothing is sent.
+        """
+        return None
 
     @abstractmethod
     def leave(self, reason: str) -> None:
@@ -123,17 +170,25 @@ class QueuedCommunicator(ABC):
     # ---- In the thread.
 
     def _run(self) -> None:
-        while (handle := self._queue.get()) is not None:
+        while (given := self._queue.get()) is not None:
+            handle, finish = given
+            with timeline.span("collective", handle.exchange.what):
+                self._finish_one(handle, finish or (lambda exchange=handle.exchange: self.perform(exchange)))
+
+    def _finish_one(self, handle: Handle, finish: Finish) -> None:
+        """Perform an exchange, or what is left of it; nobody performs another at the same time."""
+        with self._performing:
             try:
                 if self._failure is not None:
                     raise self._failure
-                with timeline.span("collective", handle.exchange.what):
-                    self.perform(handle.exchange)
+                finish()
             except BaseException as error:  # whatever it is, somebody waits for it
                 failed = error if isinstance(error, RankError) else RankError(f"rank {self.rank}: {error}", span=None)
                 handle.error, self._failure = error, self._failure or failed
                 self._leave_once(failed)
-            handle.done.set()
+        with self._lock:
+            self._unfinished -= 1
+        handle.done.set()
 
     def check_abandoned(self) -> None:
         """Raise where this rank has left while an exchange is under way."""

@@ -16,9 +16,18 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from tessera.runtime.ranks.queued import LONGEST, QueuedCommunicator, absence, departure, mismatch, transfers_of
+from tessera.runtime.ranks.algorithms import DIRECT
+from tessera.runtime.ranks.queued import (
+    LONGEST,
+    Finish,
+    QueuedCommunicator,
+    absence,
+    departure,
+    mismatch,
+    transfers_of,
+)
 from tessera.runtime.ranks.world import Exchange
 from tessera.types.frozen import frozen
 
@@ -208,11 +217,22 @@ class LocalCommunicator(QueuedCommunicator):
         """Let go of what no thread uses any more."""
         os.close(self._wake)
 
+    def begin(self, exchange: Exchange) -> Finish | None:
+        """Send the parts of a small exchange, each a message, where all of them go in one step."""
+        if exchange.bytes > SMALL or exchange.algorithm != DIRECT:
+            return None
+        moving = [one for step in self._steps(exchange) for one in step]
+        return lambda: self._finish(exchange, moving)
+
     def perform(self, exchange: Exchange) -> None:
         """Copy this rank's own part, and move the others until nothing is left."""
+        for step in self._steps(exchange):
+            self._finish(exchange, step)
+
+    def _steps(self, exchange: Exchange) -> Iterator[list[_Transfer]]:
         what = exchange.what.encode()[: LONGEST - 1]
         for step in transfers_of(exchange, self.rank):
-            self._finish(exchange, [_Transfer(self._peers[one.peer], one.sends, one.reads, what) for one in step])
+            yield [_Transfer(self._peers[one.peer], one.sends, one.reads, what) for one in step]
 
     def _finish(self, exchange: Exchange, transfers: Sequence[_Transfer]) -> None:
         """Move bytes until nothing of a step is left."""
