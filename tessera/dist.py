@@ -19,6 +19,7 @@ from tessera.api.collectives import (
 )
 from tessera.api.other_names import answer_names as _answer_names
 from tessera.api.shard_map import LOCAL, P, pmap, shard_map
+from tessera.api.sharding import shard
 from tessera.diagnostics.frames import guard_public as _guard
 from tessera.runtime.timeline import record_timeline as timeline
 from tessera.types.sharding import Sharding
@@ -38,6 +39,7 @@ __all__ = [
     "replicated",
     "run",
     "save_trace",
+    "shard",
     "shard_map",
     "timeline",
     "world_size",

@@ -20,7 +20,7 @@ OTHER_NAMES = {
     "bernoulli", "normal", "uniform", "dropout", "random_bits", "fold_key",  # tessera.random
     "cond", "while", "fori", "scan",  # tessera.cond, ...
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all",  # tessera.dist
-    "axis_index", "replicated",  # tessera.dist
+    "axis_index", "replicated", "shard",  # tessera.dist
     "debug_print", "io_callback", "fresh_key",  # tessera, tessera.random.key
     "kv_append", "kv_prune", "kv_offload", "kv_prefetch", "cached_attention",  # KVCache
     "prefetch", "stop_gradient",  # tessera.prefetch, tessera.stop_gradient

@@ -25,9 +25,6 @@ from tessera.types.shape import TensorType
 from tests.graph.eager import Rules, registry, tensor, type_of
 
 WHOLE = [
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
     "attention_backward_keys",
     "attention_join",
     "attention_parts",
@@ -44,7 +41,6 @@ WHOLE = [
     "kv_write",
     "ragged_blocks",
     "ragged_outer",
-    "reduce_scatter",
     "scan",
     "scored_attention",
     "scored_attention_backward",

@@ -1002,6 +1002,10 @@ class ScoredAttentionWithLseOp(SpecOp):
     cached: bool
     ranges: bool
 
+class ShardOp(SpecOp):
+    x: SSAValue
+    sharding: str
+
 class ShiftLeftOp(SpecOp):
     x: SSAValue
     y: SSAValue

@@ -67,6 +67,11 @@ def prefetch(b: Builder, op: BatchedOp) -> Any:
 stop_gradient = checkpoint_name = prefetch
 
 
+def shard(b: Builder, op: BatchedOp) -> Any:
+    """Every rank has the whole batch of its part."""
+    return op.emit(b, op.operands[0], sharding="[{}, " + op.attributes["sharding"].removeprefix("["))
+
+
 def optimization_barrier(b: Builder, op: BatchedOp) -> Any:
     """The same of all; what is waited for has no part in the result."""
     made = op.emit(b, *op.operands)

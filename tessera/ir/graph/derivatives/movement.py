@@ -110,6 +110,11 @@ def prefetch(b: Builder, cotangents: Values, operands: Values, attributes: Attri
     return (cotangents[0],)
 
 
+def shard(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """A cotangent is sharded as its value is."""
+    return (b.emit("shard", cotangents[0], sharding=attributes["sharding"]),)
+
+
 def flip(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The same order reversed again."""
     return (b.emit("flip", cotangents[0], axes=attributes["axes"]),)

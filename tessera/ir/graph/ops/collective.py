@@ -11,15 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from tessera.diagnostics.codes import ShardingError
 from tessera.ir.base.arrays import Array, dtype_of, round_as, static, widen_array
+from tessera.ir.base.index_maps import coordinates
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import KEEP, NUMBERS, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import Types, constant, same_dim, visits
 from tessera.ir.graph.ops.reduce import REDUCTION_UFUNCS
 from tessera.ir.graph.samples import normal
+from tessera.ir.tile.facets import View
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType, normalize_axis, path
+from tessera.types.sharding import Sharding
 
 MESH = (
     Attribute("axis", "str", doc="name of the mesh axis"),
@@ -176,6 +180,22 @@ def replicated_reference(x: Array, *, axis: str, size: Sequence[Dim]) -> Array:
     return x.copy()
 
 
+def _infer_shard(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    (x,) = types
+    try:
+        rank = len(Sharding.parse(attributes["sharding"]).dims)
+    except ShardingError as error:
+        raise ctx.fail(error.message) from error
+    if rank != x.rank:
+        raise ctx.fail(f"`shard` has axes for {rank} dims, and `x` is {x} of {x.rank}")
+    return [x]
+
+
+def shard_reference(x: Array, *, sharding: str) -> Array:
+    """Where a tensor is kept does not change it."""
+    return x.copy()
+
+
 def _cost_nothing(operands: Types, results: Types, attributes: Attributes) -> Cost:
     return Cost(Dim.constant(0), Dim.constant(0))
 
@@ -197,6 +217,7 @@ def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: An
         jvp="movement:reduce_jvp" if REDUCE in extra else "linear",
         transpose=f"movement:{name}",
         batch="movement:along_dims",
+        shard="library:collective",
     )
 
 
@@ -262,5 +283,22 @@ SPECS: tuple[OpSpec, ...] = (
         decompose=_decompose_replicated,
         policy=KEEP,
         interval=SAME,
+    ),
+    OpSpec(
+        name="tgraph.shard",
+        summary="`x`, which is sharded over a mesh as `sharding` says where the program is partitioned.",
+        operands=("x",),
+        attributes=(Attribute("sharding", "str", doc="axes of each dim in braces, as in `[{dp}, {}]`"),),
+        infer=_infer_shard,
+        reference=shard_reference,
+        samples=(Sample("rows", normal((4, 6)), {"sharding": "[{dp}, {}]"}),),
+        dtypes=NUMBERS,
+        cost=_cost_nothing,
+        lower=View(lambda x, outs, attributes: [coordinates(x.rank)]),
+        policy=KEEP,
+        interval=SAME,
+        jvp="linear",
+        transpose="movement:shard",
+        batch="movement:shard",
     ),
 )

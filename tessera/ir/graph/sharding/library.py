@@ -96,3 +96,12 @@ def attention_backward(operands: Types, results: Types, attributes: Attributes) 
     ]
     rows = [wide[: one.rank] for one in (lse, delta)]
     return b.finish([wide, narrow, narrow, wide, *rows, *masks], [wide, narrow, narrow], weight=1)
+
+
+def collective(operands: Types, results: Types, attributes: Attributes) -> FactorRule:
+    """A collective over another axis: along dims that it neither cuts nor joins ranks have parts as before."""
+    b = RuleBuilder()
+    moved = [int(attributes[name]) for name in ("dim", "split", "concat") if name in attributes]
+    own = b.dims_of(operands[0], moved)
+    is_linear = attributes.get("op", "sum") in ("sum", "mean")
+    return b.finish([own], [own], linear=(frozenset({0}),) if is_linear else ())

@@ -1,0 +1,196 @@
+"""Partitioned programs: those of all ranks, in lockstep, give what the whole program gives."""
+
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import ShardingError
+from tessera.ir.base.arrays import Array
+from tessera.ir.base.tape import Tape
+from tessera.ir.graph.sharding.lowered import lower_composites
+from tessera.ir.graph.sharding.partition import PartitionReport, partition_tape
+from tessera.types.sharding import Sharding
+from tests.graph.lockstep import run_whole, shape_of, simulate
+
+of = Sharding.of
+MESHES: list[dict[str, int]] = [{"dp": 2}, {"dp": 4}, {"dp": 2, "tp": 2}]
+
+
+def trace(function: Callable[..., Any], *arrays: Any) -> Tape:
+    return lower_composites(ts.jit(function).trace(*arrays).tape)
+
+
+def normal(rng: np.random.Generator, *shapes: Sequence[int]) -> list[Array]:
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def compare(
+    tape: Tape,
+    arrays: Sequence[Array],
+    mesh: dict[str, int],
+    inputs: Sequence[Sharding | None],
+    outputs: Sequence[Sharding | None] = (),
+) -> PartitionReport:
+    """Partition, run all ranks, and compare with the whole; sums are of parts, in another order."""
+    local, report = partition_tape(tape, mesh, inputs, outputs)
+    shapes = [shape_of(tape, value) for value in tape.outputs]
+    found = simulate(local, mesh, arrays, [one for _, one in report.inputs], report.outputs, shapes)
+    for ours, theirs in zip(found, run_whole(tape, arrays), strict=True):
+        assert ours.dtype == theirs.dtype
+        if not np.issubdtype(theirs.dtype, np.floating):
+            np.testing.assert_array_equal(ours, theirs)
+            continue
+        longest = max(array.size for array in arrays)
+        bound = float(np.finfo(np.float32).eps) * (longest + 16)
+        scale = float(np.abs(theirs[np.isfinite(theirs)]).max(initial=1.0))
+        np.testing.assert_allclose(ours, theirs, rtol=bound, atol=bound * scale)
+    return report
+
+
+def random_sharding(rng: np.random.Generator, shape: Sequence[int], mesh: dict[str, int]) -> Sharding:
+    """Each axis along some dim that it divides, or none."""
+    dims: list[list[str]] = [[] for _ in shape]
+    left = list(shape)
+    for axis, ranks in mesh.items():
+        places = [at for at, size in enumerate(left) if size and size % ranks == 0]
+        if places and rng.random() < 0.8:
+            at = int(rng.choice(places))
+            dims[at].append(axis)
+            left[at] //= ranks
+    return Sharding.of(*dims)
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return ops.softmax(ops.gelu(x @ w + b), axis=-1)
+
+
+def normed(x: Any, g: Any, b: Any) -> Any:
+    return ops.layer_norm(x, g, b) if hasattr(ops, "layer_norm") else ops.layernorm_safe(x, g, b)
+
+
+def loss(x: Any, w: Any, y: Any) -> Any:
+    return ((ops.tanh(x @ w) - y) ** 2).mean()
+
+
+PROGRAMS: list[tuple[str, Callable[..., Any], list[tuple[int, ...]]]] = [
+    ("layer", layer, [(8, 4), (4, 8), (8,)]),
+    ("statistics", lambda x: (x.mean(0), ops.var(x, axis=1), x.max(), ops.logsumexp(x, axis=0)), [(8, 12)]),
+    ("moves", lambda x: ops.transpose(x.reshape((4, 2, 8)), (2, 0, 1))[:, 1:3], [(8, 8)]),
+    ("joined", lambda x, y: ops.concat([x, y * 2.0], axis=1) + 1.0, [(8, 4), (8, 4)]),
+    ("scans", lambda x: (ops.cumsum(x, axis=0), ops.sort(x, axis=1), ops.argmax(x, axis=1)), [(8, 4)]),
+    ("gradient", ts.grad(loss, argnums=(0, 1)), [(8, 4), (4, 8), (8, 8)]),
+    ("triangle", lambda x: ops.tril(x @ ops.transpose(x)), [(8, 4)]),
+    ("products", lambda x, y: ops.einsum("bij,bjk->bik", x, y), [(4, 8, 4), (4, 4, 8)]),
+    ("attention", lambda q, k, v: ops.attention(q, k, v, causal=True), [(4, 4, 8, 4), (4, 2, 8, 4), (4, 2, 8, 4)]),
+    ("picked", lambda x: x[::2, 1] + ops.flip(x, axis=0)[:4, 2], [(8, 4)]),
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("name", "function", "shapes"), PROGRAMS, ids=[name for name, *_ in PROGRAMS])
+def test_a_partitioned_program_gives_the_whole(name: str, function: Any, shapes: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    arrays = normal(rng, *shapes)
+    tape = trace(function, *arrays)
+    for mesh in MESHES:
+        inputs = [random_sharding(rng, array.shape, mesh) for array in arrays]
+        outputs = [random_sharding(rng, shape_of(tape, value), mesh) for value in tape.outputs]
+        compare(tape, arrays, mesh, inputs)
+        compare(tape, arrays, mesh, inputs, outputs)
+
+
+UNARY = (ops.exp, ops.tanh, ops.relu, lambda x: ops.softmax(x, axis=0), lambda x: x - x.mean(1, keepdims=True))
+
+
+def random_program(seed: int) -> Callable[..., Any]:
+    """Some matrices of sizes 4 and 8, combined by random ops; the same for the same seed."""
+
+    def program(*given: Any) -> Any:
+        rng = np.random.default_rng(seed)
+        values = list(given)
+        for _ in range(int(rng.integers(3, 9))):
+            x = values[int(rng.integers(len(values)))]
+            kind = int(rng.integers(6))
+            same = [one for one in values if tuple(one.shape) == tuple(x.shape)]
+            fits = [one for one in values if one.shape[0] == x.shape[1]]
+            if kind == 0 and fits:
+                values.append(x @ fits[int(rng.integers(len(fits)))] * 0.25)
+            elif kind == 1:
+                values.append(ops.transpose(x))
+            elif kind == 2:
+                values.append(x + same[int(rng.integers(len(same)))])
+            elif kind == 3:
+                values.append(x * x.max(int(rng.integers(2)), keepdims=True))
+            elif kind == 4:
+                values.append(ops.concat([x, same[0]], axis=int(rng.integers(2)))[: x.shape[0], : x.shape[1]])
+            else:
+                values.append(UNARY[int(rng.integers(len(UNARY)))](x))
+        return values[-1], values[-2].sum(0)
+
+    return program
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_programs_agree_with_one_rank(seed: int) -> None:
+    rng = np.random.default_rng(1000 + seed)
+    arrays = [one * np.float32(0.5) for one in normal(rng, *[tuple(rng.choice([4, 8], 2)) for _ in range(3)])]
+    tape = trace(random_program(seed), *arrays)
+    mesh = MESHES[seed % len(MESHES)]
+    inputs = [random_sharding(rng, array.shape, mesh) for array in arrays]
+    outputs = [random_sharding(rng, shape_of(tape, v), mesh) if rng.random() < 0.5 else None for v in tape.outputs]
+    compare(tape, arrays, mesh, inputs, outputs)
+
+
+def test_terms_are_taken_as_an_argument() -> None:
+    rng = np.random.default_rng(0)
+    arrays = normal(rng, (8, 4), (4, 8))
+    tape = trace(lambda x, w: ops.relu(x @ w), *arrays)
+    report = compare(tape, arrays, {"dp": 2}, [of(None, None, partial=["dp"]), None])
+    assert [one.call for one in report.collectives] == ["all_reduce"]
+
+
+def test_a_constraint_in_a_program_holds() -> None:
+    def function(x: Any, w: Any) -> Any:
+        y = ts.dist.shard(x @ w, "[{}, {dp}]")
+        return ops.exp(y)
+
+    arrays = normal(np.random.default_rng(0), (8, 4), (4, 8))
+    report = compare(trace(function, *arrays), arrays, {"dp": 2}, [of("dp", None), None])
+    assert str(report.outputs[0]) == "[{}, {dp}]"
+    assert next(one for name, one in report.values if name.startswith("shard")) == of(None, "dp")
+
+
+def test_what_ran_whole_and_every_collective_is_in_the_report() -> None:
+    arrays = normal(np.random.default_rng(0), (8, 4), (4, 8), (8, 4))
+    tape = trace(lambda x, a, b: ops.relu(x @ a) @ b, *arrays)
+    report = compare(tape, arrays, {"tp": 2}, [None, of(None, "tp"), None])
+    assert report.bytes == 8 * 4 * 4
+    text = str(report)
+    assert "argument b: [{tp}, {}]" in text
+    assert "all_reduce over tp of `matmul" in text
+    assert "partitioned over mesh(tp=2): 1 collectives, a rank sends 128 bytes" in text
+
+
+def test_collectives_in_a_program_for_whole_tensors_are_refused() -> None:
+    with ts.dist.mesh(dp=2):
+        tape = ts.jit(lambda x: ts.dist.all_reduce(x, "dp")).trace(np.ones(4, np.float32)).tape
+    with pytest.raises(ShardingError, match="`all_reduce` over mesh axis `dp` is in a program for whole tensors"):
+        partition_tape(tape, {"dp": 2}, [None])
+
+
+def test_loops_run_on_whole_operands() -> None:
+    def function(x: Any, w: Any) -> Any:
+        total, _ = ts.scan(lambda carry, row: (carry + row @ w, carry), ops.zeros((8,)), x)
+        return total
+
+    arrays = normal(np.random.default_rng(0), (8, 4), (4, 8))
+    report = compare(trace(function, *arrays), arrays, {"dp": 2}, [of("dp", None), None])
+    assert report.whole == ("scan",)
