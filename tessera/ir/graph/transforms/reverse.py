@@ -126,6 +126,9 @@ def is_light(tape: Tape, record: Record) -> bool:
     return isinstance(spec.lower, Pointwise | View | Gather)
 
 
+GATHER = "tgraph.all_gather"
+
+
 def partition(
     linearized: LinearizedTape,
     wanted: Sequence[int],
@@ -185,7 +188,8 @@ def partition(
 def _split_values(linearized: LinearizedTape, used: Sequence[int], choose: Choose) -> tuple[list[Record], list[int]]:
     """The records that the linear part runs again, and the values that it takes, in the order of their use.
 
-    A value that depends on nothing (a number, an `iota`) is always made again, what has an effect never.
+    A value that depends on nothing (a number, an `iota`) is always made again, what has an effect never; but for a
+    gather of parts, which is larger than what it is made of by the number of ranks.
     """
     joint = linearized.tape
     primal = [record for record in joint.records if linearized.linear.isdisjoint(record.results)]
@@ -194,7 +198,9 @@ def _split_values(linearized: LinearizedTape, used: Sequence[int], choose: Choos
     kept = set(choose(linearized, [value for value in used if value not in made])) - made
     needed, again = set(used), list[Record]()
     for record in reversed(primal):
-        if any(v in needed and v not in kept for v in record.results) and not has_effects(record):
+        if any(v in needed and v not in kept for v in record.results) and not (
+            has_effects(record) and record.op != GATHER
+        ):
             needed.update(record.operands)
             again.append(record)
     again.reverse()

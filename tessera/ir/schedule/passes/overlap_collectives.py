@@ -20,6 +20,9 @@ from tessera.types.frozen import frozen
 
 KNOB = "collectives.overlap"
 
+MOST_STARTED = 16
+"""Collectives that are under way at a time: a rank has one at work, and each keeps memory."""
+
 _UNORDERED = ("memory", "random")
 """Effects that order nothing here: values of a plan say who needs whose memory, and draws depend on keys alone."""
 
@@ -29,10 +32,10 @@ class OverlapCollectives(Pass):
     """Put what does not need a collective's result between its start and its wait.
 
     Before: `%a = tsched.collective_start %x`, `%b = tsched.collective_wait %x, %a`, `%c = tsched.fuse @k(%y)`. After:
-    the group stands between the two. What a start needs comes first, then the start, then what needs no wait, and the
-    waits where nothing else is left. Collectives start in the order they had, and input and output stay in order with
-    all of them. Every value is computed from the same values, so no bit changes. The choice `collectives.overlap`
-    disables it.
+    the group stands between the two. What a start needs comes first, then the start, then what needs no wait, and
+    the waits where nothing else is left; at most `MOST_STARTED` are under way. Collectives start in the order they
+    had, and input and output stay in order with all of them. Every value is computed from the same values, so no
+    bit changes. The choice `collectives.overlap` disables it.
     """
 
     chooser: Chooser = field(default_factory=StaticChooser)
@@ -114,8 +117,13 @@ def _order(ops: Sequence[Operation], needs: Sequence[set[int]]) -> list[Operatio
     leading = _leading(ops, needs)
     ready = {at for at, one in enumerate(left) if not one}
     found: list[Operation] = []
+    window = _Window(ops)
     while ready:
-        at = min(ready, key=lambda number: (_rank(ops[number], number in leading), number))
+        at = window.choose(ready)
+        if at is None:
+            held = window.held_back(ready)
+            at = min(ready - held or ready, key=lambda number: (_rank(ops[number], number in leading), number))
+        window.done.add(at)
         ready.discard(at)
         found.append(ops[at])
         for user in users[at]:
@@ -124,6 +132,39 @@ def _order(ops: Sequence[Operation], needs: Sequence[set[int]]) -> list[Operatio
                 ready.add(user)
     assert len(found) == len(ops), "ops depend on each other in a cycle"
     return found
+
+
+class _Window:
+    """Which collectives may start: not more than `MOST_STARTED` before one whose result is not asked for yet.
+
+    One that sends what was computed holds its memory until it was waited for: then the first of those under way is
+    waited for. One that sends an argument of the program starts later, as its result alone would take memory.
+    """
+
+    def __init__(self, ops: Sequence[Operation]) -> None:
+        starts = [at for at, op in enumerate(ops) if isinstance(op, CollectiveStartOp)]
+        makers: dict[SSAValue, int] = {value: at for at in starts for value in ops[at].results}
+        waits: dict[int, int] = {}
+        for at, op in enumerate(ops):
+            if isinstance(op, CollectiveWaitOp):
+                waits.update((makers[value], at) for value in op.operands if value in makers)
+        own: set[SSAValue] = {value for op in ops for value in op.results}
+        self.done: set[int] = set()
+        self._first: dict[int, int] = {}
+        """Of each start, the wait that must be done before it."""
+        for number, at in enumerate(starts[MOST_STARTED:]):
+            if starts[number] in waits:
+                self._first[at] = waits[starts[number]]
+        self._is_computed = {at: any(strip_aliases(value) in own for value in ops[at].operands) for at in self._first}
+
+    def held_back(self, ready: set[int]) -> set[int]:
+        """The starts that are ready and have to wait."""
+        return {at for at in ready if at in self._first and self._first[at] not in self.done}
+
+    def choose(self, ready: set[int]) -> int | None:
+        """The wait that is due, where what was computed is to be sent behind it."""
+        due = [self._first[at] for at in self.held_back(ready) if self._is_computed[at]]
+        return min((at for at in due if at in ready), default=None)
 
 
 def _leading(ops: Sequence[Operation], needs: Sequence[set[int]]) -> set[int]:
