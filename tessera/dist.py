@@ -21,26 +21,46 @@ from tessera.api.other_names import answer_names as _answer_names
 from tessera.api.shard_map import LOCAL, P, pmap, shard_map
 from tessera.api.sharding import shard
 from tessera.diagnostics.frames import guard_public as _guard
+from tessera.distributed.context import ring_attention, sharded_scan
+from tessera.distributed.exchanges import enter_split, leave_split, shift
+from tessera.distributed.experts import dropped_tokens
+from tessera.distributed.layers import split_rule
+from tessera.distributed.layout import Parallel
+from tessera.distributed.placement import Cut
+from tessera.distributed.recipe import Recipe, recipe
+from tessera.distributed.stage_functions import pipeline
 from tessera.runtime.timeline import record_timeline as timeline
 from tessera.types.sharding import Sharding
 
 __all__ = [
     "LOCAL",
+    "Cut",
     "P",
+    "Parallel",
+    "Recipe",
     "Sharding",
     "all_gather",
     "all_reduce",
     "all_to_all",
     "axis_index",
+    "dropped_tokens",
+    "enter_split",
+    "leave_split",
     "mesh",
+    "pipeline",
     "pmap",
     "rank",
+    "recipe",
     "reduce_scatter",
     "replicated",
+    "ring_attention",
     "run",
     "save_trace",
     "shard",
     "shard_map",
+    "sharded_scan",
+    "shift",
+    "split_rule",
     "timeline",
     "world_size",
 ]

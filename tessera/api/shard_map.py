@@ -351,8 +351,14 @@ def _join_with_rules(spec: Partition, others: Axes, mesh: Mesh) -> Callable[[Any
     return linear_with_rules(join, back)
 
 
-def linear_with_rules(forward: Callable[[Any], Any], back: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A linear function with its transpose; of integers, the function alone."""
+def linear_with_rules(
+    forward: Callable[[Any], Any], back: Callable[[Any], Any], tangent: Callable[[Any], Any] | None = None
+) -> Callable[[Any], Any]:
+    """A linear function with its transpose; of integers, the function alone.
+
+    `tangent` is what it makes of tangents, where the function rounds and is linear but for that.
+    """
+    along = forward if tangent is None else tangent
 
     def run(value: Any) -> Any:
         return forward(value)
@@ -364,7 +370,7 @@ def linear_with_rules(forward: Callable[[Any], Any], back: Callable[[Any], Any])
         return (back(cotangent),)
 
     def push(values: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
-        return forward(values[0]), forward(tangents[0])
+        return forward(values[0]), along(tangents[0])
 
     made = custom_vjp(run)
     made.defvjp(keep, transpose)

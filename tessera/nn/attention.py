@@ -132,13 +132,13 @@ class Attention(Module):
         rate = self.dropout if key is not None else 0.0
         if cache is None:
             mixed = ops.flash_attention(q, k, v, mask, causal=self.causal, dropout=rate, key=key)
-            return self.out(_merge_heads(mixed))
+            return self.out(merge_heads(mixed))
         cache = cache.append(ops.astype(k, cache.dtype), ops.astype(v, cache.dtype))
         mixed = ops.flash_attention(q, cache, None, mask, causal=self.causal, dropout=rate, key=key)
-        return self.out(_merge_heads(ops.cast_like(mixed, x))), cache
+        return self.out(merge_heads(ops.cast_like(mixed, x))), cache
 
 
-def _merge_heads(x: Any) -> Any:
+def merge_heads(x: Any) -> Any:
     """[batch, heads, length, head dim] as [batch, length, heads * head dim]."""
     batch, heads, length, size = x.shape
     return x.transpose(0, 2, 1, 3).reshape(batch, length, heads * size)

@@ -164,7 +164,9 @@ class MoE(Module):
         sizes = (ops.expand_dims(assigned, 1) == ops.iota((1, experts), 1)).astype(i64).sum(axis=0)
         mixed = self._run_experts(tokens, assigned, sizes)
         mixed = mixed.reshape(-1, self.top, width) * ops.cast_like(ops.expand_dims(weights, -1), mixed)
-        return mixed.sum(axis=1).reshape(x.shape), _balance_loss(probabilities, sizes, self.top)
+        return mixed.sum(axis=1).reshape(x.shape), balance_loss(
+            probabilities.mean(axis=0), sizes, probabilities.shape[0] * self.top
+        )
 
     def _run_experts(self, tokens: Any, assigned: Any, sizes: Any) -> Any:
         """What the expert `assigned[i]` gives for the token `i // top`, for each `i`."""
@@ -174,8 +176,7 @@ class MoE(Module):
         return ops.take(ops.ragged_dot(hidden, self.down, sizes), ops.argsort(order))
 
 
-def _balance_loss(probabilities: Any, sizes: Any, top: int) -> Any:
-    """Experts times the sum over them of their share of assignments and their mean probability."""
-    experts, count = probabilities.shape[1], probabilities.shape[0]
-    share = ops.cast_like(sizes, probabilities) / (count * top)
-    return (share * probabilities.mean(axis=0)).sum() * experts
+def balance_loss(mean: Any, sizes: Any, count: Any) -> Any:
+    """Experts times the sum over them of their share of `count` assignments and their mean probability."""
+    share = ops.cast_like(sizes, mean) / count
+    return (share * mean).sum() * mean.shape[0]

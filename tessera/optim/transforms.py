@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -310,6 +311,9 @@ def add_decay(update: Any, parameter: Any, is_chosen: bool, weight_decay: float)
 
 # Clipping.
 
+SHARDED_NORM: ContextVar[Callable[[Any, Sequence[Any]], Sequence[Any]] | None] = ContextVar("norm", default=None)
+"""Where ranks have parts of gradients: what makes sums of squares of the whole of those of their parts."""
+
 
 @full_precision()
 def global_norm(tree: Any) -> Any:
@@ -318,7 +322,9 @@ def global_norm(tree: Any) -> Any:
     >>> ts.optim.global_norm({"a": ts.array([3.0]), "b": ts.array([0.0, 4.0])})
     Tensor([] f32, 5)
     """
-    totals = [_sum_of_squares(leaf) for leaf in flatten_in_order(tree)[0]]
+    totals: Sequence[Any] = [_sum_of_squares(leaf) for leaf in flatten_in_order(tree)[0]]
+    join = SHARDED_NORM.get()
+    totals = totals if join is None else join(tree, totals)
     return ops.sqrt(join_pairs(ops.add, totals)) if totals else ops.zeros((), f32)
 
 

@@ -14,12 +14,15 @@ from typing import Any, cast
 
 from tessera.diagnostics.codes import ArgumentError, CheckpointError, FileFormatError
 from tessera.diagnostics.error import find_nearest
+from tessera.distributed.recipe import Recipe
 from tessera.frontend.concrete import is_concrete
 from tessera.frontend.pytree import flatten, leaf_names, unflatten
 from tessera.runtime import safetensors
 from tessera.runtime.durable_files import make_durable_folder, recover_folder, write_flushed
 from tessera.runtime.safetensors import SafetensorsFile
 from tessera.runtime.tensor import Tensor
+from tessera.train import sharded_checkpoint
+from tessera.train.sharded_checkpoint import OwnParts, PartsFile
 from tessera.train.state import cast_like, to_host
 from tessera.types.dtype import parse_dtype
 from tessera.types.frozen import frozen
@@ -104,13 +107,16 @@ def _check_target(path: str) -> None:
         )
 
 
-def save(path: str | os.PathLike[str], tree: Any, notes: Mapping[str, Any] | None = None) -> None:
+def save(
+    path: str | os.PathLike[str], tree: Any, notes: Mapping[str, Any] | None = None, *, recipe: Recipe | None = None
+) -> None:
     """Write a tree of tensors to disk in one step: at any moment the old one or the whole new one is there.
 
     A path that ends in `.safetensors` becomes one file, which every reader of that format reads; any other a folder
     with the tensors and a JSON file. Tensors have their paths in the tree as names: `params.layers.0.weight`. Python
     numbers and strings of the tree are kept too, and so are `notes`, values that JSON has. Both have a checksum, which
-    `restore` compares. Raises CheckpointError (T0715) for a path that cannot be saved to.
+    `restore` compares. With the `recipe` of a state in parts all ranks call it, and each writes its own into one
+    folder, which any other mesh restores. Raises CheckpointError (T0715) for a path that cannot be saved to.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
@@ -118,7 +124,17 @@ def save(path: str | os.PathLike[str], tree: Any, notes: Mapping[str, Any] | Non
     >>> ts.train.restore(path, {"layers": [ts.zeros((2,)), ts.zeros((3,))]})
     {'layers': [Tensor([2] f32, [1, 1]), Tensor([3] f32, [0, 0, 0])]}
     """
-    Snapshot.of(tree).write(_path_of(path), check_notes(notes or {}))
+    snapshot, name, kept = Snapshot.of(tree), _path_of(path), check_notes(notes or {})
+    if recipe is None:
+        snapshot.write(name, kept)
+        return
+    if name.endswith(SUFFIX):
+        raise CheckpointError(
+            f"`{name}` is one file, and ranks write a file each",
+            fix="save to a folder, or `recipe.gather(state)` first",
+        )
+    _check_target(name)
+    sharded_checkpoint.write_parts(name, snapshot.tensors, snapshot.values, kept, recipe)
 
 
 def check_notes(notes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -137,7 +153,7 @@ def check_notes(notes: Mapping[str, Any]) -> Mapping[str, Any]:
 class Contents:
     """What is on disk: tensors and values by name, not read yet, and the notes."""
 
-    tensors: SafetensorsFile
+    tensors: SafetensorsFile | PartsFile | OwnParts
     values: dict[str, Any]
     notes: dict[str, Any]
 
@@ -162,9 +178,11 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Contents:
             facts = json.load(file)
         except ValueError as error:
             raise FileFormatError(f"`{name}/{NOTES}` is not JSON: {error}") from None
-    if not isinstance(facts, dict) or cast("dict[str, Any]", facts).get("version") != VERSION:
+    known = cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}
+    if known.get("version") == sharded_checkpoint.VERSION:
+        return Contents(PartsFile(name, known), known["values"], known["notes"])
+    if known.get("version") != VERSION:
         raise FileFormatError(f"`{name}/{NOTES}` is not of version {VERSION}, which this release reads")
-    known = cast("dict[str, Any]", facts)
     tensors = SafetensorsFile(os.path.join(name, TENSORS))
     if tensors.checksum() != known["crc32"]:
         raise FileFormatError(
@@ -174,18 +192,26 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Contents:
     return Contents(tensors, known["values"], known["notes"])
 
 
-def restore(path: str | os.PathLike[str], like: Any = None) -> Any:
+def restore(path: str | os.PathLike[str], like: Any = None, *, recipe: Recipe | None = None) -> Any:
     """The tree that was saved: with the form, dtypes and devices of `like`, or, without it, a dict by name.
 
     Names, shapes and dtypes must be those of `like`, which is a tree of tensors, or of anything with `shape` and
     `dtype`. Tensors without `like` show the mapped file, and are read when they are used; with it they are in memory
-    of their own, ready to be donated.
+    of their own, ready to be donated. With a `recipe`, `like` is this rank's parts, and the checkpoint may be whole, or
+    of another mesh.
 
     Raises: CheckpointError (T0715) where there is no checkpoint, or another tree; FileFormatError (T0714) where a file
     is damaged.
     """
     found = open_checkpoint(path)
-    return {**found.tensors, **found.values} if like is None else fill(found, like, os.fspath(path))
+    if like is None:
+        return {**found.tensors, **found.values}
+    if recipe is not None:
+        leaves, form = flatten(like, keep_order=True)
+        pairs = zip(leaf_names(form), leaves, strict=True)
+        shapes = {name: tuple(leaf.shape) for name, leaf in pairs if hasattr(leaf, "shape")}
+        found = Contents(OwnParts(found.tensors, recipe, shapes), found.values, found.notes)
+    return fill(found, like, os.fspath(path))
 
 
 def fill(found: Contents, like: Any, path: str) -> Any:

@@ -49,18 +49,27 @@ class State:
 
     @staticmethod
     def init(
-        params: Any, optimizer: Any = None, *, key: Any = 0, average: Any = None, extra: Any = None, copy: bool = True
+        params: Any,
+        optimizer: Any = None,
+        *,
+        key: Any = 0,
+        average: Any = None,
+        extra: Any = None,
+        copy: bool = True,
+        recipe: Any = None,
     ) -> State:
         """The state that training starts with; `key` is a seed, or a key of `ts.random.key`.
 
         Parameters and `extra` are copied, so that the ones given stay usable when a step consumes the state;
-        `copy=False` saves that memory. Raises ArgumentError (T0202) where buffers of modules are among the parameters,
+        `copy=False` saves that memory. With a `recipe` of `ts.dist.recipe`, the state has this rank's parts of whole
+        parameters. Raises ArgumentError (T0202) where buffers of modules are among the parameters,
         or one tensor is there twice, as that of a layer in two fields of a model: an update would make two of it.
         """
         _check_buffers(params)
         _check_shared(params)
-        held = _own(params, always=copy)
-        opt_state = None if optimizer is None else optimizer.init(held)
+        held = _own(params, always=copy) if recipe is None else recipe.take(params)
+        trained = held if recipe is None else recipe.state_params(held)
+        opt_state = None if optimizer is None else optimizer.init(trained)
         made = None if average is None else average.init(held)
         return own_memory(State(held, opt_state, as_tensor(0, i64), _key_of(key), made, _own(extra, always=copy)))
 

@@ -12,11 +12,14 @@ from tessera.api.autodiff import value_and_grad
 from tessera.api.jit import Jit, jit
 from tessera.api.randomness import fold
 from tessera.diagnostics.codes import ArgumentError
+from tessera.distributed.pipeline_step import PipelineStep
+from tessera.distributed.recipe import Recipe
 from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions.operands import is_tensor
 from tessera.frontend.pytree import flatten
 from tessera.optim import Optimizer, ScaledState, apply_updates, global_norm
 from tessera.train.state import State, find_on_device, move_batch
+from tessera.types.frozen import frozen
 
 
 def make_step(
@@ -27,8 +30,9 @@ def make_step(
     average: Any = None,
     grad_norm: bool = False,
     donate: bool = True,
+    recipe: Recipe | None = None,
     **options: Any,
-) -> Jit:
+) -> Any:
     """A training step, `state, metrics = step(state, batch)`: forward, backward and update in one compiled program.
 
     `loss(params, batch)` gives a scalar; with `has_aux` a pair of it and a dict of more scalars to report. One that has
@@ -37,7 +41,9 @@ def make_step(
     loss, extra`. Metrics are `loss`, those of `has_aux`, and
     with `grad_norm` the norm of all gradients. `average` is an `optim.ema` that `State.init` was given too. With an
     `optim.with_loss_scale`, the loss is scaled and the metrics are not. The state is donated: continue with the one
-    that comes back. Further keywords are those of `jit`: `policy=ts.Training()`, `backend="cuda"`.
+    that comes back. With a `recipe` of `ts.dist.recipe`, the ranks of its mesh do the step together: the state has this
+    rank's parts, and the batch is the whole one on all of them. Further keywords are those of `jit`:
+    `policy=ts.Training()`, `backend="cuda"`.
 
     >>> optimizer = ts.optim.sgd(0.25)
     >>> step = ts.train.make_step(lambda params, batch: ((params["w"] - batch) ** 2.0).sum(), optimizer)
@@ -47,38 +53,110 @@ def make_step(
     >>> state.params["w"], metrics["loss"]
     (Tensor([2] f32, [0.875, 1.75]), Tensor([] f32, 0.3125))
     """
-    check_callables("make_step", loss=loss)
-    for name, flag in (("has_aux", has_aux), ("grad_norm", grad_norm), ("donate", donate)):
-        check_bool("make_step", name, flag)
-    if not hasattr(optimizer, "update") or not hasattr(optimizer, "init"):
-        raise ArgumentError(
-            f"`make_step` takes an optimizer, got {optimizer!r}", fix="write `ts.optim.adamw(3e-4)` or another one"
-        )
+    _check_arguments(loss, optimizer, has_aux=has_aux, grad_norm=grad_norm, donate=donate)
     names = inspect.signature(loss).parameters
     takes_key, takes_extra = "key" in names, "extra" in names
+    if recipe is not None:
+        _check_recipe(recipe, takes_extra)
+        if recipe.config.pipeline is not None:
+            has_more = has_aux or takes_key or average is not None
+            return _pipeline_step(loss, optimizer, recipe, has_more, grad_norm, options)
+    parts = _Parts(loss, has_aux, takes_key, takes_extra)
 
     def step(state: Any, batch: Any) -> Any:
         _check_state(state, average)
-        own = {"key": fold(state.key, state.step)} if takes_key else {}
-        own |= {"extra": state.extra} if takes_extra else {}
-
-        def objective(params: Any) -> Any:
-            value, metrics, extra = _take_apart(loss(params, batch, **own), has_aux, takes_extra)
-            scaled = state.opt_state.scaled(value) if isinstance(state.opt_state, ScaledState) else value
-            return scaled, ({"loss": value, **metrics}, extra if takes_extra else state.extra)
-
-        (_, (metrics, extra)), gradients = value_and_grad(objective, has_aux=True)(state.params)
+        metrics, gradients, extra = parts.gradients(state, batch, recipe)
         if grad_norm:
             is_scaled = isinstance(state.opt_state, ScaledState)
             unscaled = state.opt_state.scale.unscaled(gradients) if is_scaled else gradients
-            metrics["grad_norm"] = global_norm(unscaled)
-        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-        params = apply_updates(state.params, updates)
+            metrics["grad_norm"] = global_norm(unscaled) if recipe is None else recipe.norm(unscaled)
+        params, opt_state = _update(optimizer, gradients, state, recipe)
         mean = None if average is None else average.update(state.average, params)
         return State(params, opt_state, state.step + 1, state.key, mean, extra), metrics
 
     step.__name__ = step.__qualname__ = f"step_of_{getattr(loss, '__name__', 'loss')}".replace("<lambda>", "lambda")
     return jit(step, donate={"state"} if donate else (), **options)
+
+
+def _check_arguments(loss: Any, optimizer: Any, **flags: Any) -> None:
+    check_callables("make_step", loss=loss)
+    for name, flag in flags.items():
+        check_bool("make_step", name, flag)
+    if not hasattr(optimizer, "update") or not hasattr(optimizer, "init"):
+        raise ArgumentError(
+            f"`make_step` takes an optimizer, got {optimizer!r}", fix="write `ts.optim.adamw(3e-4)` or another one"
+        )
+
+
+def _update(optimizer: Optimizer, gradients: Any, state: State, recipe: Recipe | None) -> tuple[Any, Any]:
+    """New parameters and the new state of the optimizer."""
+    if recipe is not None:
+        return recipe.update(optimizer, gradients, state.opt_state, state.params)
+    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    return apply_updates(state.params, updates), opt_state
+
+
+@frozen
+class _Parts:
+    """A loss and what it takes and gives, as objectives of the parameters of a state."""
+
+    loss: Callable[..., Any]
+    has_aux: bool
+    takes_key: bool
+    takes_extra: bool
+
+    def gradients(self, state: State, batch: Any, recipe: Recipe | None) -> tuple[dict[str, Any], Any, Any]:
+        """Metrics, gradients and what the next step gets, of one batch."""
+        if recipe is not None:
+            return *recipe.gradients(self._of_shard(state), state.params, batch), state.extra
+
+        def objective(params: Any) -> Any:
+            scaled, metrics, extra = self._run(state, params, batch, fold(state.key, state.step))
+            return scaled, (metrics, extra if self.takes_extra else state.extra)
+
+        (_, (metrics, extra)), gradients = value_and_grad(objective, has_aux=True)(state.params)
+        return metrics, gradients, extra
+
+    def _of_shard(self, state: State) -> Callable[..., Any]:
+        """The objective of one shard of a batch, which has a key of its own by its number."""
+
+        def objective(params: Any, batch: Any, number: Any) -> Any:
+            key = fold(fold(state.key, state.step), number) if self.takes_key else None
+            return self._run(state, params, batch, key)[:2]
+
+        return objective
+
+    def _run(self, state: State, params: Any, batch: Any, key: Any) -> tuple[Any, dict[str, Any], Any]:
+        own = {"key": key} if self.takes_key else {}
+        own |= {"extra": state.extra} if self.takes_extra else {}
+        value, metrics, extra = _take_apart(self.loss(params, batch, **own), self.has_aux, self.takes_extra)
+        scaled = state.opt_state.scaled(value) if isinstance(state.opt_state, ScaledState) else value
+        return scaled, {"loss": value, **metrics}, extra
+
+
+def _pipeline_step(
+    loss: Callable[..., Any], optimizer: Optimizer, recipe: Recipe, has_more: bool, grad_norm: bool, options: Any
+) -> PipelineStep:
+    if has_more:
+        raise ArgumentError(
+            "a step of a pipeline takes a loss without `key` and `has_aux`, and keeps no `average`",
+            fix="write `def loss(model, batch): return model.loss(batch[0], batch[1])`",
+        )
+
+    def join(state: State, params: Any, opt_state: Any) -> State:
+        return State(params, opt_state, state.step + 1, state.key, state.average, state.extra)
+
+    return PipelineStep(loss, optimizer, recipe, join, grad_norm=grad_norm, **options)
+
+
+def _check_recipe(recipe: Recipe, takes_extra: bool) -> None:
+    if not isinstance(recipe, Recipe):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"`make_step` takes a `recipe` of `ts.dist.recipe`, got {recipe!r}")
+    if takes_extra:
+        raise ArgumentError(
+            "a step of several ranks carries no `extra`: running means of shards would depend on their order",
+            fix="normalize within a sample, as `nn.LayerNorm` does",
+        )
 
 
 def _check_state(state: Any, average: Any) -> None:
