@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from tessera.api.auto_shard import alpa_shard, auto_shard
 from tessera.api.collectives import (
     all_gather,
     all_reduce,
@@ -42,6 +43,8 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "alpa_shard",
+    "auto_shard",
     "axis_index",
     "dropped_tokens",
     "enter_split",

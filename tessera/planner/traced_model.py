@@ -168,7 +168,7 @@ def count_tape(tape: Tape) -> Counts:
             matmul += flops
         elif not isinstance(lower, View) and record.op != "tgraph.saved_value":
             moved += _bytes_moved(tape, record, readers)
-    return Counts(matmul, attention, moved, sum(_kept(tape)))
+    return Counts(matmul, attention, moved, sum(_find_kept(tape)))
 
 
 def _bytes_moved(tape: Tape, record: Record, readers: Mapping[int, list[Record]]) -> float:
@@ -182,7 +182,7 @@ def _is_fused(readers: list[Record]) -> bool:
     return len(readers) == 1 and isinstance(spec_of(readers[0]).lower, Pointwise)
 
 
-def _kept(tape: Tape) -> Iterator[float]:
+def _find_kept(tape: Tape) -> Iterator[float]:
     """Bytes of each activation that is kept, once, whatever its shape is where it is read."""
     made = {value: record for record in tape.records for value in record.results}
     seen: set[int] = set(tape.inputs)

@@ -20,6 +20,7 @@ SHORTEST_FILE, LONGEST_FILE = 120, 700
 MAY_BE_SHORT = ("__init__.py", "__main__.py", "dialect.py", "typed_ops.py", "pipeline.py", "manifest.py")
 """Package roots, and files that hold one list or one table."""
 SHORT = {
+    "tessera/api/auto_shard.py": "a public function, which loads the compiler where it is called",
     "tessera/api/function.py": "a decorator of its own, for those who want the source too",
     "tessera/backends/nvptx/blackwell/lower.py": "what Blackwell lowers otherwise than Hopper",
     "tessera/backends/nvptx/types.py": "the types of a dialect",
