@@ -16,12 +16,16 @@ from tessera.types.topology import Link, Topology
 
 @frozen
 class Device:
-    """One device: bytes of its memory, their bandwidth, and peak operations by dtype."""
+    """One device: bytes of its memory, their bandwidth, and peak operations by dtype.
+
+    `overlaps` says whether collectives run beside kernels; ranks that are processes of a CPU copy bytes themselves.
+    """
 
     name: str
     memory: float
     memory_bandwidth: float
     flops: tuple[tuple[str, float], ...]
+    overlaps: bool = True
 
     def peak(self, dtype: str) -> float:
         """Operations of a nanosecond at most; raises ScheduleError (T0401) for a dtype that nobody described."""

@@ -193,13 +193,16 @@ class _Builder:
         """An action layer by layer, with the collectives of parameters and gradients beside it; its first and last."""
         _, replica, rank = stream
         link, syncs = (GRADIENTS, replica, rank), self._syncs[replica]
+        own = 0.0
+        if not self.costs.cluster.device.overlaps:
+            link, own = stream, 1.0
         made: list[int] = []
         for layer in layers if action.kind == "F" else list(reversed(layers)):
             after: list[int] = []
             gather = sum(one.time for one in self.costs.gather(layer))
             if gather and (action.kind == "F" or self.plan.zero >= 3):
                 before = done[-PREFETCHED : -PREFETCHED + 1 or None] if self.plan.zero >= 3 else []
-                after = [self.simulation.add(f"gather {layer.name} {action}", link, gather)]
+                after = [self.simulation.add(f"gather {layer.name} {action}", link, gather, (), own * gather)]
                 syncs.append((after[0], before))
             parts = self.costs.layer(layer, action.kind)
             time = parts.kernels * slowdown + parts.exposed
@@ -208,7 +211,7 @@ class _Builder:
             done.append(made[-1])
             reduce = sum(one.time for one in self.costs.gradients(layer))
             if action.kind == "B" and reduce:
-                number = self.simulation.add(f"reduce {layer.name} {action}", link, reduce)
+                number = self.simulation.add(f"reduce {layer.name} {action}", link, reduce, (), own * reduce)
                 syncs.append((number, [made[-1]]))
         if not made:  # a stage without layers passes on what it gets
             made.append(self.simulation.add(str(action), stream, 0.0))

@@ -8,6 +8,7 @@
     name = "H100 SXM"
     memory = 80.0              # GB
     memory_bandwidth = 3350.0  # GB/s
+    overlaps = true            # optional: whether collectives run beside kernels
     [device.flops]             # TFLOP/s, dense
     bf16 = 989.0
 
@@ -87,6 +88,7 @@ SCHEMA: Mapping[str, Mapping[str, Check]] = {
         "name": check_text,
         "memory": partial(check_number, least=1e-3, most=1e5, unit="GB"),
         "memory_bandwidth": GBS,
+        "overlaps": check_bool,
     },
     "device.flops": dict.fromkeys(("bf16", "f16", "fp8", "fp4", "tf32", "f32", "f64"), TFLOPS),
     "inside": _LINK,
@@ -251,7 +253,13 @@ def parse_cluster(file: str, text: str) -> Cluster:
     )
     return Cluster(
         values["name"],
-        Device(device["name"], device["memory"] * 1e9, float(device["memory_bandwidth"]), peaks),
+        Device(
+            device["name"],
+            device["memory"] * 1e9,
+            float(device["memory_bandwidth"]),
+            peaks,
+            device.get("overlaps", True),
+        ),
         topology,
         Efficiency(**values.get("efficiency", {})),
         tuple(_stragglers(document, topology)),

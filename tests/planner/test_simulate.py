@@ -104,6 +104,15 @@ def test_gradients_are_reduced_while_others_are_computed() -> None:
     assert near(step.overlap, 0.75)
 
 
+def test_where_ranks_copy_bytes_themselves_nothing_overlaps() -> None:
+    model = replace(even_model(4), block=LayerCost("block", 1, matmul=2.0))
+    link = Link(2.0, 0.0)
+    cluster = replace(IDEAL, device=replace(IDEAL.device, overlaps=False), topology=Topology(1, 2, link, link))
+    step = simulate(TrainingPlan(dp=2, batch=2, zero=0), model, cluster)
+    assert near(step.time, 4 * (2.0 + 4.0) + 4 * 2.0 + 4 * (4 + 24 + 2) / 1e9)
+    assert near(step.overlap, 0.0, abs=1e-9)
+
+
 def test_a_straggler_holds_all_replicas_up() -> None:
     plan, model = TrainingPlan(dp=4, batch=4, zero=0), replace(even_model(8), block=LayerCost("block", 1, matmul=1.0))
     even = simulate(plan, model, IDEAL)
