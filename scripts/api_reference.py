@@ -51,7 +51,10 @@ MODULES = {
 }
 """The page of every public module; `tessera` itself has three: functions, classes, tensor."""
 
-ALIASES = {"tessera.op": "tessera.ops"}
+ALIASES = {
+    "tessera.op": "another name of `tessera.ops`",
+    "tessera.xp": "the [array API standard](../guide/array-api.md): functions of `tessera.ops` under its names",
+}
 ENTRY = re.compile(r"^## (\w+)$|^\| `(\w+)` \|", re.MULTILINE)
 NOTE = "<!-- Made by scripts/api_reference.py; change the docstring or scripts/api_examples.py, not this page. -->"
 
@@ -406,7 +409,7 @@ def render_index(all_pages: dict[str, list[Entry]]) -> str:
         )
         names = ", ".join(f"`{entry.name}`" for entry in all_pages[page])
         lines += [f"- [{title}]({page}.md): {names}"]
-    lines += [f"- `{alias}` is another name of `{of}`" for alias, of in ALIASES.items()]
+    lines += [f"- `{alias}` is {what}" for alias, what in ALIASES.items()]
     return "\n".join([*lines, ""])
 
 

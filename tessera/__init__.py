@@ -58,6 +58,7 @@ _MODULES = (
     "tile",
     "train",
     "verify",
+    "xp",
 )
 
 __all__ = sorted((*_WHERE, *_MODULES))  # pyright: ignore[reportUnsupportedDunderAll] - the stub lists them

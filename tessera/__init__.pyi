@@ -1,6 +1,6 @@
 # Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
 
-from tessera import autotune, cuda, data, dist, effects, graph, nn, op, ops, optim, profile, random, stdlib, tile, train, verify
+from tessera import autotune, cuda, data, dist, effects, graph, nn, op, ops, optim, profile, random, stdlib, tile, train, verify, xp
 from tessera.api.algebra import associative_scan, map, reduce
 from tessera.api.autodiff import autodiff, grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
@@ -145,5 +145,6 @@ __all__ = [
     "vmap",
     "while_loop",
     "wrap",
+    "xp",
     "zeros",
 ]

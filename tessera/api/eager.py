@@ -417,6 +417,27 @@ def _refuse_deletion(x: Any) -> NoReturn:
     )
 
 
+_API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+
+
+def _array_namespace(api_version: str | None) -> Any:
+    """The array API namespace; raises ValueError for a version that it does not follow."""
+    if api_version is not None and api_version not in _API_VERSIONS:
+        raise ValueError(f"`tessera.xp` follows the array API of {_API_VERSIONS[-1]}, not of {api_version!r}")
+    return importlib.import_module("tessera.xp")
+
+
+def _to_device(x: Any, device: Any, *, stream: Any = None) -> Any:
+    """A tensor on a device; it has no streams that a user could name."""
+    if stream is not None:
+        raise RuntimeArgumentError(f"`to_device` takes no stream, got {stream!r}", fix="pass `stream=None`")
+    if isinstance(x, Tracer) or str(device) == str(x.device):
+        return x
+    if str(device) == "cpu":
+        return copy_to_host((x,))[0]
+    return importlib.import_module("tessera.cuda").array(x)
+
+
 def install() -> None:
     """Let ops run eagerly, and tensors have their operators and methods."""
     dispatch.install(run_op)
@@ -427,6 +448,7 @@ def install() -> None:
     table |= {name: getattr(public, function) for name, function in _OPERATOR_NAMES.items()}
     table |= {name: plan_calls(table[name]) for name in _NAMES.split() if name in table}
     table |= {"pos": _same, "setitem": _refuse_assignment, "delitem": _refuse_deletion}
+    table |= {"array_namespace": _array_namespace, "to_device": _to_device}
     table["advice"] = partial(advice_for, "tessera.ops")
     operators.set_operators(table)
 

@@ -102,6 +102,18 @@ class TensorMethods:
     def __getitem__(self, index: Any) -> Any:
         return _functions().getitem(self, index)
 
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """The array API standard on tensors: `tessera.xp`."""
+        from tessera.runtime.operators import apply  # noqa: PLC0415 - the namespace is above this package
+
+        return apply("array_namespace", api_version)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+        """The tensor on a device."""
+        from tessera.runtime.operators import apply  # noqa: PLC0415 - as above
+
+        return apply("to_device", self, device, stream=stream)
+
     @property
     def at(self) -> At:
         """What gives new tensors with elements replaced: `x.at[index].set(values)`, and `add`, `mul`, `max`, `min`."""

@@ -293,6 +293,14 @@ class Operators:
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(NoAttribute("a tensor", name, type(self)), name=name, obj=self)
 
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """The array API standard on tensors: `tessera.xp`."""
+        return apply("array_namespace", api_version)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+        """The tensor on a device."""
+        return apply("to_device", self, device, stream=stream)
+
     @property
     def device(self) -> Device:
         """Where the elements are, and what is made of them is computed: `cpu`, or `gpu[n]`."""

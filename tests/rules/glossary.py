@@ -71,12 +71,12 @@ NAMES: dict[str, str] = {
 }
 STANDARD_NAMES = re.compile(
     r"fold_constants|FoldConstants|constant_fold|^_?fold$|fold_key"  # constants; random keys
-    r"|_tape|tape_|Tape|^tape|side_by_side|^_?product$|ProductRule|_bound_products|two_product|^meet$|^depth$",
+    r"|_tape|tape_|Tape|^tape|side_by_side|^_?product$|ProductRule|_bound_products|two_product|^meet$|^depth$|^side$",
     re.IGNORECASE,
 )
 """Names that have such a word in its standard meaning: of folding constants and keys, of the front end's tape, of an
-error-free product, of a lattice, of nested calls and of one-hot vectors."""
-PUBLIC_ADJECTIVES = frozenset({"replicated", "ordered", "seeded", "scaled", "unscaled", "joined"})
+error-free product, of a lattice, of nested calls, of one-hot vectors, and of a search in a sorted row."""
+PUBLIC_ADJECTIVES = frozenset({"replicated", "ordered", "seeded", "scaled", "unscaled", "joined", "searchsorted"})
 """Words that users write for what something is, beside a type or as a promise."""
 IRREGULAR = (
     "given told brought handed said spent shown taken kept found made written known seen done held built met sent"

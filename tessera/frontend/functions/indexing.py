@@ -49,6 +49,9 @@ def getitem(x: Any, index: Any) -> Any:
 def read(x: Any, index: Any, mode: str | None) -> Any:
     """`x[index]`, with a mode for what is out of bounds."""
     check_mode("x[...]", mode)
+    if is_tensor(index) and is_concrete(index) and dtype_of(index).is_bool and rank_of(index) == 0:
+        # A mask without axes picks all or nothing, along a new axis.
+        return apply_slice(movement.expand_dims(x, 0), 1 if bool(index) else 0)
     x, items = expand_index(x, index)
     picked, positions = slice_axes(x, items)
     if not positions:
@@ -57,6 +60,11 @@ def read(x: Any, index: Any, mode: str | None) -> Any:
     if len(axes) == 1 and out_axis == axes[0] and mode is None:
         return take(picked, positions[out_axis], out_axis)
     return index_get(picked, [positions[axis] for axis in axes], axes, out_axis, mode, "x[...]")
+
+
+def apply_slice(x: Any, stop: int) -> Any:
+    """The first elements of the first axis."""
+    return read(x, slice(0, stop), None)
 
 
 def index_get(x: Any, indices: Sequence[Any], axes: Sequence[int], out_axis: int, mode: str | None, by: str) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from tessera.frontend.functions.activations import *  # noqa: F403
+from tessera.frontend.functions.algebra import *  # noqa: F403
 from tessera.frontend.functions.composite import *  # noqa: F403
 from tessera.frontend.functions.contraction import *  # noqa: F403
 from tessera.frontend.functions.creation import *  # noqa: F403
 from tessera.frontend.functions.elementwise import *  # noqa: F403
 from tessera.frontend.functions.indexing import *  # noqa: F403
+from tessera.frontend.functions.lookup import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403
 from tessera.frontend.functions.special import *  # noqa: F403
+from tessera.frontend.functions.statistics import *  # noqa: F403
 from tessera.frontend.functions.updates import *  # noqa: F403

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tessera.frontend.arguments import check_bool, check_number
 from tessera.frontend.functions import elementwise as e
@@ -22,8 +22,13 @@ from tessera.types.promotion import FLOATING
 _INF = float("inf")
 
 
-def compute_wide(op: str, values: tuple[Any, ...], function: Callable[..., Any], dtype: DType | None = None) -> Any:
-    """What `function` makes of floats in the dtype of computation (or a given one), rounded once to their own."""
+Formula: TypeAlias = Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
+"""A function of operands in one float dtype."""
+
+
+def compute_wide(op: str, values: tuple[Any, ...], formula: Formula, dtype: DType | None = None) -> Any:
+    """What a formula makes of floats in the dtype of computation (or a given one), rounded once to their own."""
+    function: Any = formula
     operands = promote_operands(op, values, FLOATING)
     own = dtype_of(operands[0])
     wide = dtype or own.compute
@@ -181,10 +186,11 @@ def logaddexp(x: Any, y: Any) -> Any:
     >>> ts.ops.logaddexp(ts.array([1000.0]), 1000.0)
     Tensor([1] f32, [1000.69])
     """
-    return compute_wide("logaddexp", (x, y), _log_of_exponentials)
+    return compute_wide("logaddexp", (x, y), log_of_exponentials)
 
 
-def _log_of_exponentials(x: Any, y: Any) -> Any:
+def log_of_exponentials(x: Any, y: Any) -> Any:
+    """The logarithm of the sum of two exponentials, of operands in the dtype of computation."""
     high, low = e.maximum(x, y), e.minimum(x, y)
     # Equal infinities have no difference; the share of each is a half, as it is of equal numbers.
     return e.add(high, e.softplus(e.where(e.eq(high, low), 0.0, e.sub(low, high))))
@@ -194,7 +200,7 @@ def logaddexp2(x: Any, y: Any) -> Any:
     """`log2(2**x + 2**y)`, without overflow."""
     scale = math.log(2.0)
     return compute_wide(
-        "logaddexp2", (x, y), lambda a, b: e.div(_log_of_exponentials(e.mul(a, scale), e.mul(b, scale)), scale)
+        "logaddexp2", (x, y), lambda a, b: e.div(log_of_exponentials(e.mul(a, scale), e.mul(b, scale)), scale)
     )
 
 

@@ -1,0 +1,197 @@
+"""Products of tensors written with `dot_general` and broadcasting: outer, Kronecker, cross, distances, grids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.frontend.arguments import check_int, check_number
+from tessera.frontend.functions import elementwise as e
+from tessera.frontend.functions.contraction import dot_general
+from tessera.frontend.functions.movement import broadcast_to, concat, expand_dims, moveaxis, pad, reshape, roll
+from tessera.frontend.functions.operands import (
+    axis_of,
+    cast,
+    dtype_of,
+    promote_operands,
+    rank_of,
+    shape_dims,
+)
+from tessera.frontend.functions.reduction import max as max_of
+from tessera.frontend.functions.reduction import sum as sum_of
+from tessera.frontend.pytree import as_tuple, is_sequence
+from tessera.frontend.size import size_of
+from tessera.types.promotion import FLOATING
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """Sums of products over paired axes: the last `axes` of `a` and first of `b`, or two lists of axes.
+
+    >>> ts.ops.tensordot(ts.array([[1.0, 2.0], [3.0, 4.0]]), ts.array([[1.0, 0.0], [0.0, 1.0]]), 2)
+    Tensor([] f32, 5)
+    """
+    left, right = promote_operands("tensordot", (a, b))
+    if is_sequence(axes):
+        pairs = as_tuple(axes)
+        if len(pairs) != 2:
+            raise ArgumentError(f"`tensordot` takes `axes` as a number or two lists of axes, got {axes!r}")
+        first, second = (
+            tuple(axis_of("tensordot", axis, rank_of(one)) for axis in (as_tuple(given)))
+            for given, one in zip(pairs, (left, right), strict=True)
+        )
+    else:
+        count = check_int("tensordot", "axes", axes)
+        if not 0 <= count <= min(rank_of(left), rank_of(right)):
+            raise ArgumentError(
+                f"`tensordot` cannot pair {count} axes of tensors of {rank_of(left)} and {rank_of(right)} dims"
+            )
+        first = tuple(range(rank_of(left) - count, rank_of(left)))
+        second = tuple(range(count))
+    if len(first) != len(second):
+        raise ArgumentError(f"`tensordot` pairs axes, got {len(first)} of `a` and {len(second)} of `b`")
+    return dot_general(left, right, contract=(first, second))
+
+
+def outer(a: Any, b: Any) -> Any:
+    """Each element of `a` times each of `b`, both as rows: a matrix.
+
+    >>> ts.ops.outer(ts.array([1.0, 2.0]), ts.array([3.0, 4.0]))
+    Tensor([2, 2] f32, [[3, 4],
+                        [6, 8]])
+    """
+    return e.mul(expand_dims(reshape(a, (-1,)), 1), reshape(b, (-1,)))
+
+
+def vecdot(a: Any, b: Any, axis: int = -1) -> Any:
+    """The sum of products along `axis`, counted from the end of both; other axes broadcast.
+
+    >>> ts.ops.vecdot(ts.array([[1.0, 2.0], [3.0, 4.0]]), ts.array([1.0, 10.0]))
+    Tensor([2] f32, [21, 43])
+    """
+    left, right = promote_operands("vecdot", (a, b))
+    dtype = dtype_of(left)
+    at = check_int("vecdot", "axis", axis)
+    left, right = moveaxis(left, at, -1), moveaxis(right, at, -1)
+    if shape_dims(left)[-1] != shape_dims(right)[-1] and None not in (
+        shape_dims(left)[-1].value,
+        shape_dims(right)[-1].value,
+    ):
+        raise ShapeError(f"`vecdot` needs axes of one size, got {left.shape[-1]} and {right.shape[-1]}")
+    wide = dtype.compute if dtype.is_float else dtype
+    return cast(sum_of(e.mul(cast(left, wide), cast(right, wide)), -1), dtype)
+
+
+def kron(a: Any, b: Any) -> Any:
+    """The Kronecker product: `b` times each element of `a`, laid out as `a` is.
+
+    >>> ts.ops.kron(ts.array([1.0, 10.0]), ts.array([1.0, 2.0]))
+    Tensor([4] f32, [1, 2, 10, 20])
+    """
+    left, right = promote_operands("kron", (a, b))
+    rank = max(rank_of(left), rank_of(right))
+    left, right = (
+        expand_dims(one, tuple(range(rank - rank_of(one)))) if rank_of(one) < rank else one for one in (left, right)
+    )
+    sizes = [size_of(x * y) for x, y in zip(shape_dims(left), shape_dims(right), strict=True)]
+    apart = e.mul(expand_dims(left, tuple(range(1, 2 * rank, 2))), expand_dims(right, tuple(range(0, 2 * rank, 2))))
+    return reshape(apart, sizes) if rank else apart
+
+
+def cross(a: Any, b: Any, axis: int = -1) -> Any:
+    """The vector product of vectors of three along `axis`; other axes broadcast.
+
+    >>> ts.ops.cross(ts.array([1.0, 0.0, 0.0]), ts.array([0.0, 1.0, 0.0]))
+    Tensor([3] f32, [0, 0, 1])
+    """
+    left, right = promote_operands("cross", (a, b))
+    at = check_int("cross", "axis", axis)
+    left, right = moveaxis(left, at, -1), moveaxis(right, at, -1)
+    sizes = [shape_dims(one)[-1].value for one in (left, right)]
+    if sizes != [3, 3]:
+        raise ShapeError(f"`cross` takes vectors of 3, got {sizes[0]} and {sizes[1]}")
+
+    def shift(x: Any, by: int) -> Any:
+        return roll(x, by, -1)
+
+    made = e.sub(e.mul(shift(left, -1), shift(right, 1)), e.mul(shift(left, 1), shift(right, -1)))
+    return moveaxis(made, -1, at)
+
+
+def cdist(x: Any, y: Any, p: float = 2.0) -> Any:
+    """Distances between all rows of `x` [..., N, D] and all of `y` [..., M, D], by the `p`-norm.
+
+    Computed from differences, not from squares, so that near rows have all their digits; at 0 the gradient is 0.
+
+    >>> ts.ops.cdist(ts.array([[0.0, 0.0]]), ts.array([[3.0, 4.0], [0.0, 0.0]]))
+    Tensor([1, 2] f32, [[5, 0]])
+    """
+    order = check_number("cdist", "p", p)
+    x, y = promote_operands("cdist", (x, y), FLOATING)
+    if rank_of(x) < 2 or rank_of(y) < 2:
+        raise ShapeError(f"`cdist` takes rows of vectors, got tensors of {rank_of(x)} and {rank_of(y)} dims")
+    own = dtype_of(x)
+    wide = own.compute
+    apart = e.abs(e.sub(cast(expand_dims(x, -2), wide), cast(expand_dims(y, -3), wide)))
+    if order == float("inf"):
+        return cast(max_of(apart, -1), own)
+    if order == 1.0:
+        return cast(sum_of(apart, -1), own)
+    total = sum_of(e.mul(apart, apart) if order == 2.0 else e.pow(apart, order), -1)
+    is_zero = e.eq(total, 0.0)
+    safe = e.where(is_zero, 1.0, total)
+    root = e.sqrt(safe) if order == 2.0 else e.pow(safe, 1.0 / order)
+    return cast(e.where(is_zero, 0.0, root), own)
+
+
+def meshgrid(*tensors: Any, indexing: str = "xy") -> tuple[Any, ...]:
+    """The coordinates of a grid: one tensor for each axis; with "xy" the first two axes are exchanged.
+
+    >>> [one.tolist() for one in ts.ops.meshgrid(ts.array([1, 2]), ts.array([3, 4]))]
+    [[[1, 2], [1, 2]], [[3, 3], [4, 4]]]
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError(f'`meshgrid` takes `indexing` as "xy" or "ij", got {indexing!r}')
+    listed = [reshape(one, (-1,)) for one in tensors]
+    order = list(range(len(listed)))
+    if indexing == "xy" and len(listed) > 1:
+        order[:2] = [1, 0]
+    sizes: list[Any] = [listed[at].shape[0] for at in order]
+    made: list[Any] = []
+    for number, one in enumerate(listed):
+        position = order.index(number)
+        others = tuple(axis for axis in range(len(listed)) if axis != position)
+        made.append(broadcast_to(expand_dims(one, others) if others else one, tuple(sizes)))
+    return tuple(made)
+
+
+def broadcast_arrays(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors, all stretched to the shape that they broadcast to."""
+    shape = broadcast_dims(tensors)
+    return tuple(broadcast_to(one, shape) for one in tensors)
+
+
+def broadcast_dims(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """The sizes that tensors broadcast to; where they do not, the op that is given them says so."""
+    rank = max((rank_of(one) for one in tensors), default=0)
+    sizes: list[Any] = [1] * rank
+    for one in tensors:
+        for axis, dim in enumerate(shape_dims(one), rank - rank_of(one)):
+            if dim.value != 1:
+                sizes[axis] = size_of(dim)
+    return tuple(sizes)
+
+
+def block_diag(*matrices: Any) -> Any:
+    """Matrices along a diagonal, zeros elsewhere."""
+    listed = promote_operands("block_diag", matrices)
+    width = sum(one.shape[1] for one in listed)
+    rows: list[Any] = []
+    before = 0
+    for one in listed:
+        rows.append(pad(one, [(0, 0), (before, width - before - one.shape[1])]))
+        before += one.shape[1]
+    return concat(rows, 0)
+
+
+__all__ = ["block_diag", "broadcast_arrays", "cdist", "cross", "kron", "meshgrid", "outer", "tensordot", "vecdot"]

@@ -1,0 +1,154 @@
+"""Functions of the array API standard that make tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tessera.api.eager import asarray as _asarray
+from tessera.diagnostics.codes import ArgumentError
+from tessera.frontend.arguments import check_int
+from tessera.frontend.functions import public as ops
+from tessera.frontend.functions.operands import dtype_of, is_tensor, rank_of
+from tessera.frontend.pytree import as_tuple, is_sequence
+from tessera.types.dtype import DType, bool_, f32, f64, i64
+from tessera.xp.data_types import check_device, parse
+
+
+def _default_of(value: Any) -> DType:
+    """The dtype of a Python number."""
+    return bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f32
+
+
+def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
+    """Numbers from `start` up to and without `stop`, `step` apart."""
+    check_device(device)
+    first, last = (0, start) if stop is None else (start, stop)
+    ends = (first, last, step)
+    natural = f32 if any(isinstance(end, float) for end in ends) else i64
+    wanted = parse(dtype, natural)
+    count = max(math.ceil((last - first) / step), 0)
+    if not wanted.is_float:
+        made = ops.add(ops.mul(ops.iota((count,)), int(step)), int(first))
+        return ops.astype(made, wanted)
+    made = ops.add(ops.mul(ops.astype(ops.iota((count,)), f64), float(step)), float(first))
+    return ops.astype(made, wanted)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Any:
+    """A tensor of numbers, nested lists, an array or a buffer; `copy=False` raises where one would be made."""
+    check_device(device)
+    if isinstance(obj, complex):
+        raise ArgumentError("`asarray` got a complex number, which tensors do not hold", fix="pass its parts apart")
+    if is_tensor(obj):
+        own = dtype_of(obj)
+        wanted = parse(dtype, own)
+        if copy is False and wanted is not own:
+            raise ValueError(f"`asarray` cannot share {own} elements as {wanted}")
+        made = ops.astype(obj, wanted) if wanted is not own else obj
+        is_shared = made is obj and copy and hasattr(obj, "copy")
+        return obj.copy() if is_shared else _asarray(made)
+    if copy is False and not hasattr(obj, "__dlpack__") and not hasattr(obj, "__array__"):
+        raise ValueError("`asarray` cannot share the elements of Python numbers")
+    if is_sequence(obj) and _holds_tensors(obj):
+        return ops.stack([asarray(one, dtype=dtype) for one in as_tuple(obj)])
+    return _asarray(obj, None if dtype is None else parse(dtype, f32))
+
+
+def _holds_tensors(values: Any) -> bool:
+    """Whether nested lists hold tensors."""
+    return any(is_tensor(one) or (is_sequence(one) and _holds_tensors(one)) for one in as_tuple(values))
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Any:
+    """A tensor of the elements of an array of another library, shared where it can be."""
+    check_device(device)
+    made = _asarray(x)
+    return made.copy() if copy else made
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """A tensor of one value."""
+    check_device(device)
+    wanted = parse(dtype, _default_of(fill_value))
+    return ops.full(shape, bool(fill_value) if wanted.is_bool else fill_value, wanted)
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """A tensor of zeros."""
+    return full(shape, 0.0 if dtype is None else 0, dtype=dtype, device=device)
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """A tensor of ones."""
+    return full(shape, 1.0 if dtype is None else 1, dtype=dtype, device=device)
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """A tensor whose elements do not matter: zeros."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """One value in the shape, and by default the dtype, of `x`."""
+    return full(tuple(x.shape), fill_value, dtype=parse(dtype, dtype_of(x)), device=device)
+
+
+def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Any:
+    """Zeros in the shape, and by default the dtype, of `x`."""
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Any:
+    """Ones in the shape, and by default the dtype, of `x`."""
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Any:
+    """A tensor like `x` whose elements do not matter: zeros."""
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Any:
+    """Ones on diagonal `k`, zeros elsewhere."""
+    check_device(device)
+    return ops.eye(n_rows, n_cols, parse(dtype, f32), offset=k)
+
+
+def linspace(
+    start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+) -> Any:
+    """`num` evenly spaced numbers from `start` to `stop`, computed in f64 and rounded once."""
+    check_device(device)
+    wanted = parse(dtype, f32)
+    count = check_int("linspace", "num", num)
+    steps = max(count - 1 if endpoint else count, 1)
+    at = ops.astype(ops.iota((count,)), f64)
+    low, high = float(start), float(stop)
+    # From the nearer end, so that both are exact; a difference of large numbers may overflow, halves do not.
+    share = ops.div(at, float(steps))
+    made = ops.add(ops.mul(ops.sub(1.0, share), low), ops.mul(share, high))
+    if endpoint and count > 1:
+        made = ops.where(ops.eq(at, float(steps)), high, made)
+    return ops.astype(made, wanted)
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
+    """The coordinates of a grid: one tensor for each axis, "xy" with the first two axes exchanged."""
+    return list(ops.meshgrid(*arrays, indexing=indexing))
+
+
+def tril(x: Any, /, *, k: int = 0) -> Any:
+    """`x` with zeros above diagonal `k`."""
+    return _triangle("tril", x, k)
+
+
+def triu(x: Any, /, *, k: int = 0) -> Any:
+    """`x` with zeros below diagonal `k`."""
+    return _triangle("triu", x, k)
+
+
+def _triangle(name: str, x: Any, k: int) -> Any:
+    if rank_of(x) < 2:
+        raise ArgumentError(f"`{name}` needs a matrix, got {rank_of(x)} dims")
+    return ops.tril(x, k) if name == "tril" else ops.triu(x, k)

@@ -1,0 +1,71 @@
+"""Products, distances and grids, against NumPy and SciPy."""
+
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import block_diag
+from scipy.spatial.distance import cdist
+
+import tessera as ts
+from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tests.functions.cases import Case, check_case
+
+ops = ts.ops
+
+
+def two(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.normal(size=(size, 3)), rng.normal(size=(size, 3))]
+
+
+def vectors(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.normal(size=size), rng.normal(size=size + 1)]
+
+
+CASES = [
+    Case("tensordot", lambda a, b: ops.tensordot(a, b, 2), two, lambda a, b: np.tensordot(a, b, 2), (0, 1),
+         narrow=False),
+    Case("tensordot of axes", lambda a, b: ops.tensordot(a, b, ([1], [1])), two,
+         lambda a, b: np.tensordot(a, b, ([1], [1])), (0, 1), narrow=False),
+    Case("outer", ops.outer, vectors, np.outer, (0, 1), narrow=False),
+    Case("vecdot", ops.vecdot, two, lambda a, b: (a * b).sum(-1), (0, 1), narrow=False),
+    Case("kron", ops.kron, two, np.kron, (0, 1), narrow=False),
+    Case("cross", ops.cross, two, np.cross, (0, 1), narrow=False, dynamic=False),
+    Case("cdist", ops.cdist, two, cdist, (0, 1), narrow=False),
+    Case("cdist by sums", lambda a, b: ops.cdist(a, b, 1.0), two, lambda a, b: cdist(a, b, "cityblock"), narrow=False),
+    Case("cdist of order 3", lambda a, b: ops.cdist(a, b, 3.0), two, lambda a, b: cdist(a, b, "minkowski", p=3),
+         narrow=False),
+    Case("cdist of the largest", lambda a, b: ops.cdist(a, b, float("inf")), two,
+         lambda a, b: cdist(a, b, "chebyshev"), narrow=False),
+    Case("meshgrid", ops.meshgrid, vectors, lambda a, b: tuple(np.meshgrid(a, b)), narrow=False, batched=False),
+    Case("broadcast_arrays", ops.broadcast_arrays, lambda rng, n: [rng.normal(size=(n, 1)), rng.normal(size=(4,))],
+         lambda a, b: tuple(np.broadcast_arrays(a, b)), narrow=False, batched=False, dynamic=False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("turn", "case"), list(enumerate(CASES)), ids=lambda one: getattr(one, "name", ""))
+def test_a_product_holds(turn: int, case: Case) -> None:
+    check_case(case, turn)
+
+
+def test_blocks_stand_on_a_diagonal() -> None:
+    a, b = np.ones((2, 3)), np.full((1, 2), 5.0)
+    np.testing.assert_array_equal(np.asarray(ops.block_diag(ts.array(a), ts.array(b))), block_diag(a, b))
+
+
+def test_equal_rows_are_0_apart_and_stay_there() -> None:
+    x = ts.array([[1.0, 2.0]])
+    assert ts.grad(lambda a: ops.cdist(a, x).sum())(x).tolist() == [[0.0, 0.0]]
+
+
+def test_wrong_axes_and_sizes_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="`tensordot` cannot pair 3 axes of tensors of 2 and 2 dims"):
+        ops.tensordot(ts.ones((2, 2)), ts.ones((2, 2)), 3)
+    with pytest.raises(ShapeError, match="`cross` takes vectors of 3, got 2 and 2"):
+        ops.cross(ts.ones((2,)), ts.ones((2,)))
+    with pytest.raises(ArgumentError, match='`meshgrid` takes `indexing` as "xy" or "ij"'):
+        ops.meshgrid(ts.ones((2,)), indexing="yx")

@@ -1,0 +1,122 @@
+"""Searches, counts, segments and distinct elements, against NumPy; their sizes inside `jit`."""
+
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.diagnostics.codes import ArgumentError, TracingError
+from tests.functions.cases import Case, check_case
+
+ops = ts.ops
+
+
+def row_and_values(rng: np.random.Generator, size: int) -> list[Any]:
+    row = np.sort(np.round(rng.normal(size=size) * 2))
+    return [row, np.round(rng.normal(size=(3, 2)) * 2)]
+
+
+def segments(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.normal(size=(size, 2)), rng.integers(0, 3, size)]
+
+
+def reduce_segments(reduce: Any, start: float) -> Any:
+    def reference(data: Any, ids: Any) -> Any:
+        made = np.full((4, data.shape[1]), start)
+        reduce.at(made, ids, data)
+        return made
+
+    return reference
+
+
+def put(x: Any, indices: Any) -> Any:
+    made = x.copy()
+    np.put_along_axis(made, indices, 7.0, 1)
+    return made
+
+
+def at(x: Any, indices: Any, updates: Any, reduce: Any) -> Any:
+    made = x.copy()
+    reduce.at(made, indices, updates)
+    return made
+
+
+def updates(rng: np.random.Generator, size: int) -> list[Any]:
+    return [rng.normal(size=(size, 2)), np.array([0, 2, 0]), rng.normal(size=(3, 2))]
+
+
+CASES = [
+    Case("searchsorted", ops.searchsorted, row_and_values, np.searchsorted, (), narrow=False),
+    Case("searchsorted after equals", lambda a, v: ops.searchsorted(a, v, "right"), row_and_values,
+         lambda a, v: np.searchsorted(a, v, "right"), (), narrow=False),
+    Case("bincount", lambda x: ops.bincount(x, 5), lambda rng, n: [rng.integers(0, 5, n)],
+         lambda x: np.bincount(x, minlength=5), (), narrow=False),
+    Case("histogram", lambda x: ops.histogram(x, 4), lambda rng, n: [rng.normal(size=n)],
+         lambda x: tuple(np.histogram(x, 4)), (), narrow=False),
+    Case("put_along_axis", lambda x, i: ops.put_along_axis(x, i, 7.0, 1),
+         lambda rng, n: [rng.normal(size=(n, 3)), rng.integers(0, 3, (n, 1))], put, narrow=False),
+    Case("scatter_max", ops.scatter_max, updates, lambda x, i, u: at(x, i, u, np.maximum), (0, 2), narrow=False),
+    Case("scatter_min", ops.scatter_min, updates, lambda x, i, u: at(x, i, u, np.minimum), (0, 2), narrow=False),
+    Case("scatter_mul", ops.scatter_mul, updates, lambda x, i, u: at(x, i, u, np.multiply), (), narrow=False),
+    Case("segment_sum", lambda d, i: ops.segment_sum(d, i, 4), segments, reduce_segments(np.add, 0.0), narrow=False),
+    Case("segment_prod", lambda d, i: ops.segment_prod(d, i, 4), segments, reduce_segments(np.multiply, 1.0), (),
+         narrow=False),
+    Case("segment_max", lambda d, i: ops.segment_max(d, i, 4), segments, reduce_segments(np.maximum, -np.inf), (),
+         narrow=False),
+    Case("segment_min", lambda d, i: ops.segment_min(d, i, 4), segments, reduce_segments(np.minimum, np.inf), (),
+         narrow=False),
+    Case("masked_fill", lambda x: ops.masked_fill(x, x > 0.0, -1.0), lambda rng, n: [rng.normal(size=(n, 3))],
+         lambda x: np.where(x > 0, -1.0, x), narrow=False),
+    Case("narrow", lambda x: ops.narrow(x, 1, 1, 2), lambda rng, n: [rng.normal(size=(n, 4))], lambda x: x[:, 1:3]),
+    Case("nonzero", lambda x: ops.nonzero(x, size=4, fill_value=-1),
+         lambda rng, n: [np.arange(3 * n).reshape(n, 3) % 7],
+         lambda x: tuple(np.asarray(one)[:4] for one in x.nonzero()), (), narrow=False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("turn", "case"), list(enumerate(CASES)), ids=lambda one: getattr(one, "name", ""))
+def test_a_lookup_holds(turn: int, case: Case) -> None:
+    check_case(case, turn)
+
+
+def test_means_of_segments_and_of_none() -> None:
+    found = ops.segment_mean(ts.array([[1.0], [3.0], [5.0]]), ts.array([0, 0, 2]), 3)
+    assert found.tolist() == [[2.0], [0.0], [5.0]]
+    assert ops.segment_sum(ts.array([1.0, 2.0]), ts.array([-1, 0]), 1).tolist() == [2.0]
+
+
+@pytest.mark.parametrize("values", [[3, 1, 3, 2], [1], [True, False, True], [0.5, -0.0, 0.0, float("inf")]])
+def test_distinct_elements_are_those_of_numpy(values: list[Any]) -> None:
+    array = np.array(values)
+    found = ops.unique_all(ts.array(array))
+    expected = np.unique(array, return_index=True, return_inverse=True, return_counts=True)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), other)
+
+
+def test_sizes_that_depend_on_values_are_given_while_tracing() -> None:
+    x = ts.array([3, 0, 3, 5])
+    values, _, inverse, counts = ts.jit(lambda x: ops.unique_all(x, size=5))(x)
+    assert (values.tolist(), inverse.tolist(), counts.tolist()) == ([0, 3, 5, 5, 5], [1, 0, 1, 2], [1, 2, 1, 0, 0])
+    assert ts.jit(lambda x: ops.nonzero(x, size=4, fill_value=9)[0])(x).tolist() == [0, 2, 3, 9]
+    with pytest.raises(TracingError, match="how many elements `nonzero` finds depends on values"):
+        ts.jit(lambda x: ops.nonzero(x))(x)
+
+
+def test_parts_are_of_one_size_but_the_last() -> None:
+    assert [part.shape[0] for part in ops.chunk(ts.ones((7,)), 3)] == [3, 3, 1]
+    assert [part.shape[0] for part in ops.chunk(ts.ones((2,)), 5)] == [1, 1]
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ArgumentError, match='`searchsorted` takes `side` as "left" or "right"'):
+        ops.searchsorted(ts.ones((2,)), ts.ones((2,)), "middle")
+    with pytest.raises(ArgumentError, match="`searchsorted` takes a sorted row, got a tensor of 2 dims"):
+        ops.searchsorted(ts.ones((2, 2)), ts.ones((2,)))
+    with pytest.raises(ArgumentError, match="`nonzero` needs at least one axis"):
+        ops.nonzero(ts.array(1.0))

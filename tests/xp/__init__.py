@@ -1,0 +1,1 @@
+"""Tests of `tessera.xp`, the array API standard."""

@@ -1,0 +1,99 @@
+"""`tessera.xp` beyond its conformance suite: inside `jit`, with symbolic sizes, derivatives, and what it refuses."""
+
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import xp
+from tessera.diagnostics.codes import ArgumentError, DTypeError, RuntimeArgumentError, TracingError
+
+
+def normalized(x: Any) -> Any:
+    """A function that asks its argument for the namespace, as libraries do that are written for the standard."""
+    namespace = x.__array_namespace__()
+    centred = x - namespace.mean(x, axis=-1, keepdims=True)
+    return centred / namespace.std(x, axis=-1, keepdims=True)
+
+
+def test_a_tensor_names_its_namespace() -> None:
+    assert ts.ones((2,)).__array_namespace__(api_version="2024.12") is xp
+    with pytest.raises(ValueError, match=r"follows the array API of 2024\.12, not of '2030\.01'"):
+        ts.ones((2,)).__array_namespace__(api_version="2030.01")
+
+
+def test_one_program_serves_all_sizes_inside_jit() -> None:
+    function = ts.jit(normalized, dynamic=True)
+    for rows in (1, 5):
+        x = np.random.default_rng(rows).normal(size=(rows, 7))
+        expected = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+        np.testing.assert_allclose(np.asarray(function(x)), expected, rtol=1e-12)
+    assert function.cache_info().misses == 1
+
+
+def test_derivatives_and_batches_go_through() -> None:
+    x = ts.array([[1.0, 2.0, 4.0]])
+    slopes = ts.grad(lambda x: xp.sum(xp.logaddexp(x, xp.asarray(0.0)) * x))(x)
+    value = np.array([[1.0, 2.0, 4.0]])
+    expected = np.logaddexp(value, 0) + value / (1 + np.exp(-value))
+    np.testing.assert_allclose(np.asarray(slopes), expected, rtol=1e-6)
+    batched = ts.vmap(lambda row: xp.cumulative_sum(row, include_initial=True))(x)
+    assert batched.tolist() == [[0.0, 1.0, 3.0, 7.0]]
+
+
+def test_sizes_that_depend_on_values() -> None:
+    x = xp.asarray([[0, 3], [3, 0]])
+    assert [one.tolist() for one in xp.nonzero(x)] == [[0, 1], [1, 0]]
+    assert xp.unique_values(x).tolist() == [0, 3]
+    assert ts.jit(lambda x: xp.unique_values(x, size=3))(x).tolist() == [0, 3, 3]
+    with pytest.raises(TracingError, match="finds depends on values"):
+        ts.jit(lambda x: xp.unique_values(x))(x)
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_mask_without_axes_picks_all_or_nothing(mask: bool) -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    found = xp.asarray(array)[xp.asarray(mask)]
+    np.testing.assert_array_equal(np.asarray(found), array[np.asarray(mask)])
+
+
+def test_floor_division_follows_the_standard_where_the_operator_follows_python() -> None:
+    inf = float("inf")
+    x, y = xp.asarray([inf, -inf, 3.0, -3.0]), xp.asarray([2.0, 2.0, -inf, inf])
+    found = np.asarray(xp.floor_divide(x, y))
+    np.testing.assert_array_equal(found, [inf, -inf, -0.0, -0.0])
+    assert np.signbit(found[2:]).all()
+
+
+def test_what_there_is_not_is_named() -> None:
+    with pytest.raises(AttributeError, match="has no attribute `complex64`: there are no complex numbers"):
+        _ = xp.complex64
+    with pytest.raises(AttributeError, match="the extension `linalg` is not here"):
+        _ = xp.linalg
+    with pytest.raises(ArgumentError, match="complex number, which tensors do not hold"):
+        xp.asarray(1j)
+
+
+def test_kinds_that_the_standard_leaves_undefined_are_refused() -> None:
+    with pytest.raises(DTypeError, match="`sin` takes real floating tensors, got i64"):
+        xp.sin(xp.asarray([1]))
+    with pytest.raises(DTypeError, match="`finfo` takes a float dtype, got i8"):
+        xp.finfo(xp.int8)
+    with pytest.raises(DTypeError, match="no dtype holds every value of i64, u64"):
+        xp.result_type(xp.int64, xp.uint64)
+    with pytest.raises(ArgumentError, match="there is no kind of dtypes 'real'"):
+        xp.isdtype(xp.int8, "real")
+
+
+def test_tensors_stay_on_their_device() -> None:
+    x = ts.ones((2,))
+    assert x.to_device(x.device) is x
+    with pytest.raises(RuntimeArgumentError, match="`to_device` takes no stream, got 7"):
+        x.to_device(x.device, stream=7)
+    with pytest.raises(ArgumentError, match="makes tensors on `cpu`, not on tpu"):
+        xp.zeros((2,), device="tpu")
