@@ -1,4 +1,4 @@
-"""Functions of the array API standard that reduce: sums, means, minima and maxima, tests of all elements, and running sums."""
+"""Functions of the array API standard that reduce: sums, means, largest and smallest, tests of all, running sums."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def cummin(x: Any, axis: int = -1) -> Any:
     """Running minimum along `axis`.
 
     >>> ts.ops.cummin(ts.array([3.0, 1.0, 2.0]))
-    Tensor([3] f32, [1, 1, 1])
+    Tensor([3] f32, [3, 1, 1])
     """
     if dtype_of(x).is_float or (dtype_of(x).kind == "int" and dtype_of(x).bits < 64):
         wide = cast(x, i64) if dtype_of(x).is_integer else x
