@@ -28,7 +28,8 @@ _ABSENT = (
     "addmv addr amp apply_along_axis avg_pool3d broadcast broadcast_tensors conv3d det eig eigh cholesky embedding_bag"
     " fill_diagonal frexp geqrf iinfo interp inv inverse isin isnat linear_cross_entropy lstsq ma max_pool3d"
     " max_unpool1d max_unpool2d max_unpool3d mode modf nancumprod nancumsum new os pinv qr quantized_gru renorm rrelu"
-    " signal slogdet solve svd tofile ulong ushort vander is_quantized isdtype flatiter rsub"
+    " signal slogdet solve svd tofile ulong ushort vander is_quantized isdtype flatiter rsub broadcast_shapes"
+    " histogram2d histogramdd igamma igammac intc is_nonzero lu mvlgamma nanpercentile pdist polygamma"
 )
 """What other libraries have and Tessera has not, where the nearest name here is something else."""
 
@@ -122,7 +123,12 @@ OPS: Mapping[str, str] = {
     **_write("bucketize digitize", "ops.searchsorted(boundaries, x)"),
     **_write("histc", "ops.histogram(x, bins)[0]"),
     **_write("trapz", "ops.trapezoid(y, x)"),
-    **_write("scatter_reduce", "ops.segment_sum(data, segment_ids, num_segments)"),
+    **_write("flatnonzero", "ops.nonzero(x.reshape(-1))[0]"),
+    **_write("mgrid", "ops.meshgrid(a, b)"),
+    **_write("unique_values", "ops.unique(x)"),
+    **_write("aminmax", "ops.min(x), tessera.ops.max(x)"),
+    **_write("softsign", "ops.div(x, 1 + tessera.ops.abs(x))"),
+    **_write("scatter_reduce segment_reduce", "ops.segment_sum(data, segment_ids, num_segments)"),
     **dict.fromkeys(
         _ABSENT.split(), "it is not here: write it with others of `tessera.ops`, or use NumPy outside of `jit`"
     ),

@@ -96,9 +96,9 @@ def test_a_function_of_another_library_is_not_taken_for_a_misspelt_one() -> None
 
 
 FORMULAS = {
-    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh,
-    "atanh": np.arctanh, "log10": np.log10, "logit": lambda x: np.log(x / (1 - x)), "median": np.median,
-    "elu": lambda x: np.where(x > 0, x, np.expm1(x)), "logsigmoid": lambda x: -np.log1p(np.exp(-x)),
+    "arcsin": np.arcsin, "arccos": np.arccos, "arctan": np.arctan, "arcsinh": np.arcsinh, "arctanh": np.arctanh,
+    "degrees": np.degrees, "radians": np.radians, "logsigmoid": lambda x: -np.log1p(np.exp(-x)),
+    "hardtanh": lambda x: np.clip(x, -1, 1), "hardsigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
 }  # fmt: skip
 
 
@@ -113,17 +113,17 @@ def test_what_is_suggested_for_a_function_computes_it(name: str) -> None:
 METHODS = {
     "matmul": "write `tessera.ops.matmul(x, b)`",
     "where": "write `tessera.ops.where(condition, x, y)`",
-    "masked_fill": "write `tessera.ops.where(mask, value, x)`",
+    "masked_fill": "write `tessera.ops.masked_fill(x, mask, value)`",
     "clamp_": "tensors do not change: write `x = x.clamp(...)`",
     "relu_": "tensors do not change: write `tessera.ops.relu(x)`",
-    "masked_fill_": "tensors do not change: write `tessera.ops.where(mask, value, x)`",
+    "masked_fill_": "tensors do not change: write `tessera.ops.masked_fill(x, mask, value)`",
     "copy_": "tensors do not change: write `x = y`",
     "zero_": "`tessera.ops.zeros_like(x)`",
     "requires_grad_": "write `tessera.grad(f)(x)`",
     "detach": "write `tessera.stop_gradient(x)`",
     "view_as": "write `x.reshape(y.shape)`",
     "int": "write `x.cast(tessera.i32)`",
-    "median": "write `tessera.ops.sort(x)",
+    "median": "write `tessera.ops.median(x)`",
 }
 
 
