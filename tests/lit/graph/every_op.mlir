@@ -70,3 +70,101 @@ tgraph.func @scored_attention_backward(%x0: !tgraph.tensor<[N2, N3, N5, N8], f32
   %0, %1, %2 = tgraph.scored_attention_backward %x0, %x1, %x2, %x3, %x4, %x5 {mask = [["ge", [3, 4], none]]} : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>, !tgraph.tensor<[N2, N3, N5], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>)
   tgraph.return %0, %1, %2 : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>) -> ()
 }
+// -----
+// CHECK-LABEL: tgraph.func @log10(
+// CHECK: tgraph.log10
+tgraph.func @log10(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.log10 %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @asin(
+// CHECK: tgraph.asin
+tgraph.func @asin(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.asin %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @acos(
+// CHECK: tgraph.acos
+tgraph.func @acos(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.acos %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @atan(
+// CHECK: tgraph.atan
+tgraph.func @atan(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.atan %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @sinh(
+// CHECK: tgraph.sinh
+tgraph.func @sinh(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.sinh %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @cosh(
+// CHECK: tgraph.cosh
+tgraph.func @cosh(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.cosh %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @asinh(
+// CHECK: tgraph.asinh
+tgraph.func @asinh(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.asinh %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @acosh(
+// CHECK: tgraph.acosh
+tgraph.func @acosh(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.acosh %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @atanh(
+// CHECK: tgraph.atanh
+tgraph.func @atanh(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.atanh %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @erfc(
+// CHECK: tgraph.erfc
+tgraph.func @erfc(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.erfc %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @hypot(
+// CHECK: tgraph.hypot
+tgraph.func @hypot(%x0: !tgraph.tensor<[], f32>, %x1: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.hypot %x0, %x1 : (!tgraph.tensor<[], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @copysign(
+// CHECK: tgraph.copysign
+tgraph.func @copysign(%x0: !tgraph.tensor<[], f32>, %x1: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.copysign %x0, %x1 : (!tgraph.tensor<[], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @population_count(
+// CHECK: tgraph.population_count
+tgraph.func @population_count(%x0: !tgraph.tensor<[], i32>) -> !tgraph.tensor<[], i32> attributes {names = ["x0"]} {
+  %0 = tgraph.population_count %x0 : (!tgraph.tensor<[], i32>) -> !tgraph.tensor<[], i32>
+  tgraph.return %0 : (!tgraph.tensor<[], i32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @gcd(
+// CHECK: tgraph.gcd
+tgraph.func @gcd(%x0: !tgraph.tensor<[], i32>, %x1: !tgraph.tensor<[], i32>) -> !tgraph.tensor<[], i32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.gcd %x0, %x1 : (!tgraph.tensor<[], i32>, !tgraph.tensor<[], i32>) -> !tgraph.tensor<[], i32>
+  tgraph.return %0 : (!tgraph.tensor<[], i32>) -> ()
+}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from tessera.diagnostics.codes import CaptureError, DeviceError, LoadError, RuntimeArgumentError
+from tessera.diagnostics.codes import CaptureError, LoadError, RuntimeArgumentError
 from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
 from tessera.runtime.devices.cuda.assembler import machine_codes
 from tessera.runtime.devices.cuda.driver import NO_CONTEXT, UNCAPTURED, Module, driver, error_of
