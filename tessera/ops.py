@@ -30,13 +30,28 @@ globals().update({name: _explain(vars(_public)[name], __name__, name) for name i
 
 if _TYPE_CHECKING:
     from tessera.stdlib import dropout_residual_layernorm as dropout_residual_layernorm
+    from tessera.stdlib import fft as fft
     from tessera.stdlib import fft_conv1d as fft_conv1d
     from tessera.stdlib import gated_delta_rule as gated_delta_rule
+    from tessera.stdlib import ifft as ifft
+    from tessera.stdlib import irfft as irfft
     from tessera.stdlib import linear_attention as linear_attention
+    from tessera.stdlib import rfft as rfft
     from tessera.stdlib import selective_scan as selective_scan
     from tessera.stdlib import ssd as ssd
 
-_LIBRARY = ("dropout_residual_layernorm", "fft_conv1d", "gated_delta_rule", "linear_attention", "selective_scan", "ssd")
+_LIBRARY = (
+    "dropout_residual_layernorm",
+    "fft",
+    "fft_conv1d",
+    "gated_delta_rule",
+    "ifft",
+    "irfft",
+    "linear_attention",
+    "rfft",
+    "selective_scan",
+    "ssd",
+)
 """Functions of `tessera.stdlib` that are made of kernels: found here too, and loaded when they are first used."""
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tessera.stdlib.channel_scan import selective_scan
     from tessera.stdlib.chunked_attention import linear_attention, ssd
     from tessera.stdlib.delta_rule import gated_delta_rule
+    from tessera.stdlib.fourier import fft, ifft, irfft, rfft
     from tessera.stdlib.long_convolution import fft_conv1d
     from tessera.stdlib.optimizers import fused_adam
     from tessera.stdlib.residual_norm import dropout_residual_layernorm
@@ -18,6 +19,7 @@ _HOME = {
     "channel_scan": "selective_scan",
     "chunked_attention": "linear_attention ssd",
     "delta_rule": "gated_delta_rule",
+    "fourier": "fft ifft irfft rfft",
     "long_convolution": "fft_conv1d",
     "optimizers": "fused_adam",
     "residual_norm": "dropout_residual_layernorm",
@@ -27,11 +29,15 @@ _WHERE = {name: home for home, names in _HOME.items() for name in names.split()}
 __all__ = [
     "dropout_residual_layernorm",
     "efficient_layernorm",
+    "fft",
     "fft_conv1d",
     "flash_attention_2",
     "fused_adam",
     "gated_delta_rule",
+    "ifft",
+    "irfft",
     "linear_attention",
+    "rfft",
     "rotary_embedding",
     "selective_scan",
     "ssd",
