@@ -42,6 +42,17 @@ _OWN = f"{Path(__file__).parent.parent}{os.sep}"
 """Where files of Tessera are: what is raised there is shown at the line that called it."""
 
 
+_MADE = "@"
+"""Before the name of what makes a value, as in `--value model=@make_model`."""
+
+
+@frozen
+class _Made:
+    """A value that a function of a module makes, or that a name of it is."""
+
+    name: str
+
+
 class TargetError(Exception):
     """What was asked for is not a function that can be looked at; the message says why."""
 
@@ -202,7 +213,8 @@ def arguments_for(function: Jit | Kernel, given: Given) -> Arguments:
         name = parameter.name
         names |= _symbols(annotation)
         if name in values:
-            arguments.by_name[name] = values.pop(name)
+            value = values.pop(name)
+            arguments.by_name[name] = _make_by_name(function, name, value) if isinstance(value, _Made) else value
         elif name in shapes:
             arguments.by_name[name] = _build(shapes.pop(name))
         elif (made := _make(annotation, arguments)) is not None:
@@ -218,6 +230,44 @@ def arguments_for(function: Jit | Kernel, given: Given) -> Arguments:
     if asked - names:
         raise TargetError(f"no annotation names a dim `{min(asked - names)}`; named are {', '.join(sorted(names))}")
     return arguments
+
+
+def _make_by_name(function: Jit | Kernel, parameter: str, made: _Made) -> Any:
+    """What a name stands for, called where it can be: of the function's module, or of another as `module:name`.
+
+    So a function of modules, of optimizer states and of whatever else no shape describes is looked at.
+    """
+    home = getattr(getattr(function, "function", function), "__module__", "")
+    module, name = made.name.split(":", 1) if ":" in made.name else (home, made.name)
+    option = f"`--value {parameter}={_MADE}{made.name}`"
+    if not name or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+        raise TargetError(f"{option} names no function; write {parameter}={_MADE}make, or {_MADE}module:make")
+    try:
+        found: Any = _import_slice(module, name.split(".")[0])
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise TargetError(f"{option}: {error}") from error
+    except AttributeError as error:
+        raise TargetError(f"{option}: {error}{_functions_of(sys.modules.get(module))}") from error
+    if not inspect.isroutine(found) and not isinstance(found, type):
+        return found  # an object, and a module of layers can be called as well
+    missing = [
+        one.name
+        for one in inspect.signature(found).parameters.values()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if missing:
+        raise TargetError(
+            f"{option}: `{name}` needs `{missing[0]}`, and is called without arguments; write a function that takes "
+            f"none, as in `def make_{parameter}(): return {name}(...)`"
+        )
+    try:
+        return found()
+    except TesseraError:
+        raise
+    except Exception as error:
+        raise TargetError(f"{option}: `{name}()` raised {type(error).__name__}: {error}") from error
 
 
 def _declarations(function: Jit | Kernel) -> Iterator[tuple[inspect.Parameter, Any]]:
@@ -260,11 +310,23 @@ def _suggest(function: Jit | Kernel, parameter: inspect.Parameter) -> str:
     if written in ("int", "float", "bool", "str"):
         return f"--value {name}=..."
     target = getattr(function, "function", None)
+    if _is_called(target, name):
+        return f"what makes it: --value {name}={_MADE}make_{name}, with `def make_{name}():` in the module"
     head = written.split("[")[0].rsplit(".", 1)[-1].lower()
     first = {"dict": "[key]", "mapping": "[key]", "list": "[0]", "tuple": "[0]", "sequence": "[0]"}
     parts = [part for part in _parts_in_source(target, name) if re.search(r"[^\W\d]", part)]
     parts = parts or [first.get(head, "")]
     return " ".join(f"--shape '{name}{part}={_EXAMPLE}'" if part else f"--shape {name}={_EXAMPLE}" for part in parts)
+
+
+def _is_called(function: Any, name: str) -> bool:
+    """Whether a function's own source calls a parameter, as it does a module of layers."""
+    try:
+        tree = ast.parse(textwrap.dedent("".join(source_lines(function)[0])))
+    except SyntaxError:
+        return False
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return any(isinstance(one, ast.Name) and one.id == name for one in calls)
 
 
 def _parts_in_source(function: Any, name: str) -> list[str]:
@@ -399,6 +461,8 @@ def _value(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not sign or not name.isidentifier():
         raise TargetError(f"`{text}` is no value of a parameter; write causal=True")
+    if value.startswith(_MADE):
+        return name, _Made(value.removeprefix(_MADE))
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):

@@ -66,7 +66,7 @@ _EXECUTE = "Execute the whole module; else only what the function needs of it, a
 _PROGRESS = "Whether to say on standard error what is being done."
 _SHAPE = "Shape of a parameter without an annotation: `x=64x128`, `x=64x128:bf16`, `params\\[w]=64x128`, `p.bias=128`."
 _SIZE = "Size of a dim that annotations name: `N=1024`."
-_VALUE = "Python value of a parameter: `causal=True`."
+_VALUE = "Python value of a parameter: `causal=True`; `model=@make` calls `make` of the module."
 Target = Annotated[str, typer.Argument(help=_TARGET, metavar="MODULE:FUNCTION")]
 Shapes = Annotated[list[str] | None, typer.Option("--shape", help=_SHAPE, metavar="NAME=SHAPE")]
 Sizes = Annotated[list[str] | None, typer.Option("--size", help=_SIZE, metavar="DIM=NUMBER")]

@@ -26,7 +26,8 @@ _GPU = "Plan for a GPU, such as sm_90a, that need not be here; else for what the
 Target = Annotated[str, typer.Argument(help=_TARGET, metavar="MODULE:FUNCTION")]
 Shapes = Annotated[list[str] | None, typer.Option("--shape", help=_SHAPE, metavar="NAME=SHAPE")]
 Sizes = Annotated[list[str] | None, typer.Option("--size", help="Size of a dim that annotations name: `N=1024`.")]
-Values = Annotated[list[str] | None, typer.Option("--value", help="Python value of a parameter: `causal=True`.")]
+_VALUE = "Python value of a parameter: `causal=True`; `model=@make` calls `make` of the module."
+Values = Annotated[list[str] | None, typer.Option("--value", help=_VALUE)]
 Architecture = Annotated[str, typer.Option(help=_GPU, metavar="GPU")]
 Execute = Annotated[bool, typer.Option("--execute", help="Execute the whole module, not only what the function needs.")]
 File = Annotated[str, typer.Argument(help="The file of the plan.", metavar="PLAN")]

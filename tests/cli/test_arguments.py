@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,71 @@ def test_what_is_suggested_for_a_list_of_dicts_runs(tmp_path: Path, monkeypatch:
     assert len(trace_call(loops, arguments_for(loops, Given(shapes=shapes))).inputs) == 3
     dotted = arguments_for(keyed, Given(shapes=["x=2x4", "params.w=4x3"]))
     assert list(dotted.by_name["params"]) == ["w"], "a field is the key that the source takes"
+
+
+MODEL = """
+import tessera as ts
+
+SIZE = 12
+ready = ts.nn.Linear.init(ts.random.key(1), SIZE, 3)
+print("this line is not executed")
+
+
+def make_model():
+    return ts.nn.Sequential.of(ts.nn.Linear.init(ts.random.key(0), SIZE, 4), ts.nn.Linear.init(ts.random.key(1), 4, 2))
+
+
+def make_wide(width):
+    return ts.nn.Linear.init(ts.random.key(0), SIZE, width)
+
+
+def make_wrong():
+    raise ValueError("no weights here")
+
+
+@ts.jit
+def forward(model, x: ts.Tensor["B", 12, ts.f32]):
+    return model(x)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "with_model.py").write_text(MODEL)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    sys.modules.pop("with_model", None)
+
+
+@pytest.mark.parametrize("value", ["@make_model", "@ready", "@with_model:make_model"])
+def test_a_module_of_layers_is_made_by_a_function_of_the_file(model: Path, value: str, capsys: Any) -> None:
+    function = find("with_model:forward")
+    arguments = arguments_for(function, Given(values=[f"model={value}"]))
+    tape = trace_call(function, arguments)
+    assert len(tape.inputs) == (5 if "make" in value else 3)
+    assert "executed" not in capsys.readouterr().out  # only what the two functions need is
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("", r"nothing says what `model` is; .* --value model=@make_model, with `def make_model\(\):` in the module"),
+        ("@make_other", "has no attribute 'make_other'; it has .*make_model"),
+        ("@make_wide", "`make_wide` needs `width`, and is called without arguments"),
+        ("@make_wrong", "`make_wrong\\(\\)` raised ValueError: no weights here"),
+        ("@nowhere:make", "No module named 'nowhere'"),
+        ("@not a name", "names no function; write model=@make"),
+    ],
+)
+def test_what_makes_nothing_is_told(model: Path, value: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        arguments_for(find("with_model:forward"), Given(values=[f"model={value}"] if value else []))
+
+
+def test_a_plan_of_a_function_of_a_module_is_exported(model: Path) -> None:
+    done = CliRunner().invoke(app, ["schedule", "export", "with_model:forward", "--value", "model=@make_model"])
+    assert done.exit_code == 0, done.output
+    assert "tsched" in done.output
+    done = CliRunner().invoke(app, ["schedule", "export", "with_model:forward"])
+    assert done.exit_code == 2
+    assert "--value model=@make_model" in done.output
