@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 DimLike: TypeAlias = "Dim | int | str"
 
@@ -69,6 +69,19 @@ _EVALUATE: dict[str, Callable[[int, int], int]] = {"floordiv": _floordiv, "mod":
 
 Monomial: TypeAlias = tuple[Atom, ...]
 
+if TYPE_CHECKING:
+    _lazy = cached_property
+else:
+
+    class _lazy(cached_property):  # noqa: N801 - it is a decorator
+        """A cached property without the lock that Python 3.11 takes: two threads find the same value of a dim."""
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            if instance is None:
+                return self
+            found = instance.__dict__[self.attrname] = self.func(instance)
+            return found
+
 
 @dataclass(frozen=True)
 class Dim:
@@ -93,7 +106,7 @@ class Dim:
         return self._hash
 
     # Dims are keys of many tables, and their terms are nested.
-    @cached_property
+    @_lazy
     def _hash(self) -> int:
         return hash(self.terms)
 
@@ -118,7 +131,7 @@ class Dim:
             return value
         return Dim.constant(value) if isinstance(value, int) else parse_dim(value)
 
-    @cached_property
+    @_lazy
     def value(self) -> int | None:
         """The number this dim is, or None when it depends on a symbol."""
         if not self.terms:
@@ -130,7 +143,7 @@ class Dim:
     def is_static(self) -> bool:
         return self.value is not None
 
-    @cached_property
+    @_lazy
     def symbols(self) -> frozenset[str]:
         found: set[str] = set()
         for monomial, _ in self.terms:
@@ -169,6 +182,8 @@ class Dim:
 
     def coefficient(self, symbol: str) -> tuple[Dim, Dim] | None:
         """(`c`, `r`) with `self == c * symbol + r` and neither mentioning `symbol`; None if not linear in it."""
+        if symbol not in self.symbols:
+            return Dim.constant(0), self
         factor: dict[Monomial, int] = {}
         remainder: dict[Monomial, int] = {}
         atom = Atom("symbol", symbol)
@@ -223,7 +238,7 @@ class Dim:
     def __str__(self) -> str:
         return self._text
 
-    @cached_property
+    @_lazy
     def _text(self) -> str:
         if not self.terms:
             return "0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -145,9 +146,15 @@ def alike(sizes: Sequence[str]) -> list[str]:
 
 def isl_set(parameters: str, names: Sequence[str], conditions: Sequence[str]) -> Any:
     """The set of all points that meet the conditions."""
+    return _parse_set(f"{parameters} -> {{ [{', '.join(names)}] : {' and '.join(conditions) or 'true'} }}")
+
+
+@lru_cache(maxsize=256)
+def _parse_set(text: str) -> Any:
+    """The set that a text means; sites of unrolled loops ask the same, and no set ever changes."""
     import islpy  # noqa: PLC0415 - large, and only debug builds and tests ask
 
-    return islpy.Set(f"{parameters} -> {{ [{', '.join(names)}] : {' and '.join(conditions) or 'true'} }}")
+    return islpy.Set(text)
 
 
 def point_of(found: Any, sizes: Sequence[str], names: Sequence[str]) -> dict[str, int]:

@@ -350,6 +350,8 @@ class _Proof:
         """The largest or smallest value over all variables; None where the expression is not linear in one."""
         for known in reversed(self.ranges):
             expr = _relax(expr, up=up)
+            if known.name not in expr.symbols:
+                continue
             parts = expr.coefficient(known.name)
             if parts is None:
                 return None
@@ -365,7 +367,10 @@ class _Proof:
 
     def is_not_negative(self, expr: Dim) -> bool:
         """Whether an expression is at least 0: no term is negative, once sizes count from the least they can be."""
-        return self._is_natural(expr.substitute({name: Dim.symbol(name) + ONE for name in self.positive}))
+        at_least_one = expr.symbols & self.positive
+        if at_least_one:
+            expr = expr.substitute({name: Dim.symbol(name) + ONE for name in at_least_one})
+        return self._is_natural(expr)
 
     def _is_natural(self, expr: Dim) -> bool:
         return all(
