@@ -140,10 +140,9 @@ def read_times(lines: Iterable[str]) -> dict[str, list[float]]:
     return dict(functions)
 
 
-def kept_cases(times: Sequence[float], longest: float, most: float) -> int:
-    """The most cases that stay quick, so that none takes longer than `longest`, nor all of them longer than `most`."""
+def kept_cases(times: Sequence[float], most: float) -> int:
+    """How many cases can stay quick, at most, so that all that do take no longer than `most` together."""
     for kept in range(len(times), 0, -1):
-        chosen = [times[number] for number in spread(len(times), kept)]
-        if max(chosen) <= longest and sum(chosen) <= most:
+        if sum(times[number] for number in spread(len(times), kept)) <= most:
             return kept
     return 0

@@ -48,7 +48,6 @@ def run_static(spec: OpSpec, dtype: DType, form: Form, numbers: Sequence[int]) -
         assert_close(spec, case.arrays, case.attributes, results(given), where)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "dtype"), WORKING)
 def test_compiled_results_equal_the_reference(spec: OpSpec, dtype: DType) -> None:
     forms = forms_of(spec, dtype)

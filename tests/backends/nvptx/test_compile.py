@@ -218,7 +218,6 @@ FIRST = {spec.short_name: (spec, dtype) for spec, dtype in reversed(list(chosen(
 """Every op in the first dtype that it has."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FIRST))
 def test_the_kernels_of_every_op_assemble(name: str) -> None:
     case = op_case(*FIRST[name])
