@@ -70,11 +70,12 @@ class QueuedCommunicator(ABC):
                 handle.error = self._failure
                 handle.done.set()
                 return handle
-            if not self._unfinished and self._begun is None and not timeline.is_recording():
-                finish = self.begin(exchange)
-                if finish is not None:
-                    self._begun = (handle, finish)
-                    return handle
+            is_first = not self._unfinished and self._begun is None and self._failure is None
+            # A timeline shows when bytes move, which a thread does beside the program.
+            finish = self.begin(exchange) if is_first and not timeline.is_recording() else None
+            if finish is not None:
+                self._begun = (handle, finish)
+                return handle
             if self._begun is not None:
                 begun, self._begun = self._begun, None
                 self._put(*begun)
@@ -177,18 +178,23 @@ class QueuedCommunicator(ABC):
 
     def _finish_one(self, handle: Handle, finish: Finish) -> None:
         """Perform an exchange, or what is left of it; nobody performs another at the same time."""
-        with self._performing:
-            try:
-                if self._failure is not None:
-                    raise self._failure
-                finish()
-            except BaseException as error:  # whatever it is, somebody waits for it
-                failed = error if isinstance(error, RankError) else RankError(f"rank {self.rank}: {error}", span=None)
-                handle.error, self._failure = error, self._failure or failed
-                self._leave_once(failed)
-        with self._lock:
-            self._unfinished -= 1
-        handle.done.set()
+        try:
+            with self._performing:
+                self._perform_or_leave(handle, finish)
+        finally:
+            with self._lock:
+                self._unfinished -= 1
+            handle.done.set()
+
+    def _perform_or_leave(self, handle: Handle, finish: Finish) -> None:
+        try:
+            if self._failure is not None:
+                raise self._failure
+            finish()
+        except BaseException as error:  # whatever it is, somebody waits for it
+            failed = error if isinstance(error, RankError) else RankError(f"rank {self.rank}: {error}", span=None)
+            handle.error, self._failure = error, self._failure or failed
+            self._leave_once(failed)
 
     def check_abandoned(self) -> None:
         """Raise where this rank has left while an exchange is under way."""

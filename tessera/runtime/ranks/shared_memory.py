@@ -17,6 +17,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tessera.runtime.ranks.algorithms import DIRECT
 from tessera.runtime.ranks.queued import (
@@ -35,8 +36,14 @@ SLOT, SLOTS = 1 << 20, 4
 """Bytes of a slot, so that waking who reads it costs less than its bytes, which may still be in a cache; and how many
 slots a pair has."""
 
-SMALL = 16 << 10
-"""Bytes up to which a part goes with its name in one message of the socket, without a slot that must be given back."""
+SMALL = 64 << 10
+"""Bytes up to which a part goes with its name in one message of the socket, without a slot that must be given back.
+
+Two of them fit into what a socket holds: no rank is more than one exchange ahead of another, so that sending never
+waits."""
+
+QUICK = 256 << 10
+"""Bytes up to which copying takes less time than waking the thread that would do it beside the program."""
 
 _OPEN, _WHOLE, _DATA, _CREDIT, _LEFT = b"O", b"S", b"D", b"C", b"L"
 _MESSAGE = LONGEST + SMALL + 2
@@ -79,10 +86,10 @@ class _Peer:
         self.inbox: deque[bytes] = deque()
         self.has_left, self.reason = False, ""
 
-    def send(self, kind: bytes, payload: bytes = b"") -> bool:
-        """Send a message; whether somebody is there to get it."""
+    def send(self, kind: bytes, payload: bytes = b"", data: Any = b"") -> bool:
+        """Send a message, with bytes of memory behind it; whether somebody is there to get it."""
         try:
-            self.end.send(kind + payload)
+            self.end.sendmsg((kind + payload, data))
         except OSError:
             # Nobody reads any more. What it has sent may still be here: that it has left comes after all of it.
             return False
@@ -118,6 +125,11 @@ class _Peer:
         return self.reason
 
 
+def bytes_at(address: int, size: int) -> memoryview:
+    """Memory at an address."""
+    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B") if size else memoryview(bytearray())
+
+
 class _Transfer:
     """The part of an exchange that goes to one peer, and the part that comes from it."""
 
@@ -131,7 +143,7 @@ class _Transfer:
             return
         if self.unsent <= SMALL:
             name = struct.pack("<H", len(what)) + what
-            self.is_broken = not peer.send(_WHOLE, name + ctypes.string_at(self.source, self.unsent))
+            self.is_broken = not peer.send(_WHOLE, name, bytes_at(self.source, self.unsent))
             self.unsent = 0
         else:
             self.is_broken = not peer.send(_OPEN, what)
@@ -162,15 +174,17 @@ class _Transfer:
 
     def _rendezvous(self, message: bytes) -> None:
         """The other rank is at this exchange, or at another; a small part has come with the name of its exchange."""
-        is_whole, name, data = message[:1] == _WHOLE, message[1:], b""
+        is_whole, data = message[:1] == _WHOLE, memoryview(b"")
         if is_whole:
             (length,) = struct.unpack("<H", message[1:3])
-            name, data = message[3 : 3 + length], message[3 + length :]
+            name, data = message[3 : 3 + length], memoryview(message)[3 + length :]
+        else:
+            name = message[1:]
         if name != self.what or (is_whole and len(data) != self.unread):
             raise mismatch(self.peer.rank, name.decode(errors="replace"), self.what.decode(errors="replace"))
         self.is_open = True
         if is_whole:
-            ctypes.memmove(self.target, data, self.unread)
+            bytes_at(self.target, self.unread)[:] = data
             self.unread = 0
 
     @property
@@ -218,10 +232,14 @@ class LocalCommunicator(QueuedCommunicator):
         os.close(self._wake)
 
     def begin(self, exchange: Exchange) -> Finish | None:
-        """Send the parts of a small exchange, each a message, where all of them go in one step."""
-        if exchange.bytes > SMALL or exchange.algorithm != DIRECT:
+        """Send the parts of a small exchange, each a message or a slot, where all of them go in one step."""
+        if exchange.bytes > min(QUICK, SLOT) or exchange.algorithm != DIRECT:
             return None
+        if exchange.bytes > SMALL and not all(self._peers[one].credits for one in exchange.group if one != self.rank):
+            return None  # a slot must be waited for
         moving = [one for step in self._steps(exchange) for one in step]
+        for one in moving:
+            one.send()
         return lambda: self._finish(exchange, moving)
 
     def perform(self, exchange: Exchange) -> None:

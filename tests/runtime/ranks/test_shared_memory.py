@@ -178,3 +178,80 @@ def test_what_a_rank_has_sent_arrives_though_it_has_ended(monkeypatch: pytest.Mo
     for target in targets:
         np.testing.assert_array_equal(target, np.concatenate(sources))
     first.abandon("the end")
+
+
+def two(seconds: float = 20.0) -> list[LocalCommunicator]:
+    return [LocalCommunicator(one, seconds) for one in ends_of(2)]
+
+
+def gather(one: LocalCommunicator, source: Array, target: Array, what: str = "it") -> Handle:
+    return one.start(Exchange("all_gather", (0, 1), source.ctypes.data, target.ctypes.data, source.size, what))
+
+
+@pytest.mark.parametrize("size", [0, 1, shared_memory.SMALL, shared_memory.SMALL + 1, shared_memory.QUICK])
+def test_a_small_exchange_needs_no_thread_and_keeps_nobody_waiting(size: int) -> None:
+    first, second = two()
+    sources, targets = [send(rank, size) for rank in range(2)], [np.full(2 * size, POISON, np.uint8) for _ in range(2)]
+    for _ in range(3 * SLOTS):  # slots come back
+        early = gather(first, sources[0], targets[0])
+        late = gather(second, sources[1], targets[1])
+        second.wait(late)  # the first has started, and waits later
+        first.wait(early)
+    for one, target in zip((first, second), targets, strict=True):
+        np.testing.assert_array_equal(target, np.concatenate(sources))
+        assert one._thread is None  # pyright: ignore[reportPrivateUsage]
+        one.abandon("the end")
+
+
+def test_a_small_exchange_is_the_threads_where_another_is_started_before_its_wait() -> None:
+    first, second = two()
+    sizes = (8, shared_memory.QUICK + 1, 8)
+    buffers: list[list[tuple[Array, Array]]] = [
+        [(send(rank + 2 * at, size), np.zeros(2 * size, np.uint8)) for at, size in enumerate(sizes)]
+        for rank in range(2)
+    ]
+    handles = [[gather(one, *pair) for pair in own] for one, own in zip((first, second), buffers, strict=True)]
+    for one, own in zip((first, second), handles, strict=True):
+        for handle in reversed(own):
+            one.wait(handle)
+    for at in range(len(sizes)):
+        expected = np.concatenate([buffers[rank][at][0] for rank in range(2)])
+        for rank in range(2):
+            np.testing.assert_array_equal(buffers[rank][at][1], expected)
+    for one in (first, second):
+        assert one._thread is not None  # pyright: ignore[reportPrivateUsage]
+        one.abandon("the end")
+
+
+def test_a_small_exchange_that_is_abandoned_touches_nothing() -> None:
+    first, second = two()
+    source, target = send(0, 8), np.full(16, POISON, np.uint8)
+    handle = gather(first, source, target)
+    first.abandon("enough")
+    before = target.copy()
+    other = np.zeros(16, np.uint8)
+    with pytest.raises(RankError, match="rank 0 left while rank 1 was at it"):
+        second.wait(gather(second, source, other))
+    with pytest.raises(RankError, match="rank 0 has left: enough"):
+        first.wait(handle)
+    np.testing.assert_array_equal(target, before)
+    second.abandon("the end")
+
+
+def test_abandoning_stops_whoever_waits_for_a_small_exchange() -> None:
+    first, second = two()
+    source, target = send(0, 8), np.zeros(16, np.uint8)
+    handle, raised = gather(first, source, target), list[BaseException]()
+
+    def wait() -> None:
+        try:
+            first.wait(handle)
+        except RankError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    first.abandon("enough")
+    waiting.join(20)
+    assert "rank 0 has left: enough" in str(raised[0])
+    second.abandon("the end")
