@@ -20,6 +20,7 @@ from tessera.api.collectives import (
 )
 from tessera.api.other_names import answer_names as _answer_names
 from tessera.api.shard_map import LOCAL, P, pmap, shard_map
+from tessera.api.sharding import partition, partition_report, shard, shard_of
 from tessera.api.sharding import shard
 from tessera.diagnostics.frames import guard_public as _guard
 from tessera.distributed.context import ring_attention, sharded_scan
@@ -50,6 +51,8 @@ __all__ = [
     "enter_split",
     "leave_split",
     "mesh",
+    "partition",
+    "partition_report",
     "pipeline",
     "pmap",
     "rank",
@@ -61,6 +64,7 @@ __all__ = [
     "save_trace",
     "shard",
     "shard_map",
+    "shard_of",
     "sharded_scan",
     "shift",
     "split_rule",

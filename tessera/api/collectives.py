@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.api.stored_plans import has_plans
 from tessera.compiler.backend import backend_for_kind, manifest_of
 from tessera.diagnostics import error as source
-from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
+from tessera.diagnostics.codes import ArgumentError, RankError, ShardingError, TracingError
 from tessera.frontend.arguments import check_callables, check_int, check_string
 from tessera.frontend.functions.operands import axis_of, cast, dtype_of, rank_of
 from tessera.ir.base import dispatch
@@ -23,6 +23,7 @@ from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import MESH, Mesh, mesh_in_force, mesh_of
 from tessera.types.dim import Dim
 from tessera.types.promotion import float_of
+from tessera.types.sharding import Sharding
 
 if TYPE_CHECKING:
     from tessera.runtime.ranks.algorithms import Table
@@ -107,19 +108,23 @@ def world_size() -> int:
 
 
 @contextmanager
-def mesh(**sizes: int) -> Generator[Mesh]:
+def mesh(*, layout: Any = None, **sizes: int) -> Generator[Mesh]:
     """Within it, the mesh has these axes: `with mesh(dp=4, tp=2): ...`; ranks of the last axis are neighbours.
 
     `with mesh(dp=4) as m:` names it, and `with m.axis("dp"):` in a jitted function marks a part that is written for one
     rank of that axis: in the plan (`fn.schedule()`) it is a `tsched.mesh.region`, and collectives there are over axes
     of the regions around them. Axes nest, each once. What runs is the same.
 
+    `layout` says over which axes dims of annotations are sharded, by their names: `mesh(dp=4, tp=2, layout={"batch":
+    "dp", "seq": None})`; `"shard"` is the only axis of the mesh, `"replicate"` and None none. `partition` takes it.
+
     Raises: RankError (T0712) in a process that is one of several ranks, where they cannot be those of the mesh.
     """
     for name, size in sizes.items():
         if check_int("mesh", name, size) < 1:
             raise ArgumentError(f"`mesh` takes `{name}` from 1, got {size}", fix=f"write `mesh({name}=2)`")
-    made = mesh_of(tuple({**MESH.get().sizes, **sizes}.items()))
+    axes = tuple({**MESH.get().sizes, **sizes}.items())
+    made = mesh_of(axes, MESH.get().layout if layout is None else read_layout(layout, dict(axes)))
     world.current()  # a process that was started as a rank is one from here on
     ranks = world.size()
     if ranks > 1 and ranks % made.size:
@@ -131,6 +136,33 @@ def mesh(**sizes: int) -> Generator[Mesh]:
         yield made
     finally:
         MESH.reset(token)
+
+
+def read_layout(layout: Any, sizes: Mapping[str, int]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """A layout as a value; raises ShardingError (T0307) where it names an axis that the mesh lacks."""
+    listed = ", ".join(f"`{axis}` ({size} ranks)" for axis, size in sizes.items()) or "no axis"
+    if not isinstance(layout, Mapping):
+        raise ArgumentError(
+            f"`mesh` takes `layout` as axes by dim, got {layout!r}", fix='write `layout={"batch": "dp"}`'
+        )
+    found: list[tuple[str, tuple[str, ...]]] = []
+    given: Mapping[Any, Any] = layout  # pyright: ignore[reportUnknownVariableType]
+    for dim, axes in given.items():
+        if axes == "shard":
+            if len(sizes) != 1:
+                raise ShardingError(
+                    f'the layout of dim `{dim}` is "shard", and the mesh has {listed}', fix="name one of its axes"
+                )
+            axes = next(iter(sizes))
+        (own,) = Sharding.of(None if axes == "replicate" else axes).dims
+        missing = [axis for axis in own if axis not in sizes]
+        if missing:
+            raise ShardingError(
+                f"the layout shards dim `{dim}` over mesh axis `{missing[0]}`, and the mesh has {listed}",
+                fix="name one of them",
+            )
+        found.append((str(dim), own))
+    return tuple(found)
 
 
 @contextmanager

@@ -658,17 +658,16 @@ def jit(
     specialized for it, as `explain()` says. Other Python values, and floats in containers, are static: part of the
     signature. A function that is compiled for more than 8 signatures warns once (`RecompileWarning`).
 
-    Tensors that the function captures (globals, closures, attributes of objects) are read at each call; captured
-    numbers, bools, functions and other values are part of what was compiled, and where one has changed the function is
-    traced again, as `explain_recompile()` says. Further keywords are compiler options (`fusion`, `overrides`,
-    `backend`, `debug`, `features`).
+    Tensors that the function captures (globals, closures, attributes of objects) are read at each call; other values
+    that it captures are part of what was compiled, and where one has changed the function is traced again, as
+    `explain_recompile()` says. Further keywords are compiler options (`fusion`, `overrides`, `backend`, `debug`).
+    `constraints` must hold for sizes: `["D % 8 == 0", "S <= 8192", "D = H*Dh"]`. They name dims of annotations and
+    integer arguments, and are checked in native code at every call (T0702); what they prove of shapes costs nothing.
+    `policy` is how the function computes: `jit(policy=Training())`.
 
-    `constraints` must hold for sizes: `["D % 8 == 0", "S <= 8192", "B in 1..=4096", "D = H*Dh"]`. They name dims of
-    annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in native
-    code at every call (T0702). `policy` is how the function computes: `jit(policy=Training())`.
-
-    `donate` names parameters whose tensors the caller donates: `jit(donate={"cache"})`. Results may use their memory,
-    so that a key-value cache is updated in place; to use such a tensor after the call is an error (T0713).
+    `donate` names parameters whose tensors the caller donates: `jit(donate={"cache"})`. Results may use their memory
+    (a key-value cache is updated in place); to use such a tensor after the call is an error (T0713). With annotations
+    that say how tensors are sharded (`Tensor["B", f32] @ shard("dp")`) it is `tessera.dist.partition` of it.
 
     Raises: AnnotationError (T0104) and ConstraintError (T0105) at decoration; ShapeError, DTypeError and their kin at
     the first call, before anything runs, each at the line that is wrong.
@@ -683,15 +682,16 @@ def jit(
     """
     names, donated = check_strings("jit", "static_argnames", static_argnames), check_strings("jit", "donate", donate)
     check_names(options, ("static_argnames", "dynamic", "constraints", "policy", "donate"))
-    settings = Options.of(**options)
+    settings, is_here = Options.of(**options), options.get("backend") == Options().backend
     rules = () if constraints is _NO_RULES else _rules().parse_rules(constraints)
     if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PolicyError(f"`jit` takes a Policy as `policy`, got {policy!r}", fix="write `jit(policy=Training())`")
 
     def decorate(target: Callable[..., Any]) -> Jit:
-        given: dict[str, Any] = {"constraints": rules, "policy": policy, "donate": donated}
-        given["is_here"] = options.get("backend") == Options().backend
-        return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, **given)
+        given: dict[str, Any] = {"constraints": rules, "policy": policy, "donate": donated, "is_here": is_here}
+        made = Jit(target, static_argnames=names, dynamic=dynamic, options=settings, **given)
+        is_whole = all(getattr(one.annotation, "sharding", None) is None for one in made.parameters)
+        return made if is_whole else importlib.import_module("tessera.api.sharding").partition(made)
 
     return decorate if function is None else decorate(function)
 

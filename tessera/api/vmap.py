@@ -136,7 +136,7 @@ def _batch_annotation(annotation: Any, axis: Any, batch: Dim) -> TensorAnnotatio
         return None
     dims = list(annotation.dims)
     dims.insert(axis % rank, batch)
-    return dataclasses.replace(annotation, dims=tuple(dims))
+    return dataclasses.replace(annotation, dims=tuple(dims), sharding=None)
 
 
 def _argument_axes(in_axes: Any, count: int) -> Sequence[Any]:

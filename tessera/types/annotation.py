@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias, Union
 
@@ -13,6 +14,7 @@ from tessera.types.dim import Dim, parse_dim
 from tessera.types.dtype import BLOCK_FORMATS, BY_NAME, OTHER_NAMES, DType, find_dtype
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, ComputeMode, Policy, PolicyType, attach
+from tessera.types.sharding import DimAxes, Sharding
 
 ANONYMOUS = "_"
 """The dim name that is never equal to another: dynamic, and unnamed."""
@@ -38,6 +40,7 @@ class TensorAnnotation:
     """What a parameter is declared to be: dims by name or number, an element type, a numerics policy.
 
     `dtype` is None when any will do. `head` is the name in front: `Tensor`, or a state such as `KVCache`.
+    `@ shard("dp")` behind it says how the tensor is sharded over a mesh.
 
     >>> print(annotation_of(("B", 128, BY_NAME["f32"])))
     Tensor["B", 128, f32]
@@ -47,6 +50,7 @@ class TensorAnnotation:
     dtype: DType | None = None
     policy: Policy = SILENT
     head: str = "Tensor"
+    sharding: Sharding | None = None
 
     @property
     def rank(self) -> int:
@@ -61,6 +65,15 @@ class TensorAnnotation:
         """The last item as it is written: the dtype with its policies, or nothing."""
         return "" if self.dtype is None else str(PolicyType(self.dtype, self.policy))
 
+    def __matmul__(self, other: Any) -> TensorAnnotation:
+        """The same tensor sharded over a mesh: `Tensor["B", "D", f32] @ shard("dp")`, or `@ shard(B="dp")`."""
+        if not isinstance(other, DimAxes):
+            raise AnnotationError(
+                f"`{self} @ {other!r}` is no annotation",
+                fix=f'write `{self} @ shard("dp")`, or a policy behind the dtype',
+            )
+        return replace(self, sharding=other.resolve(str(self), [str(dim) for dim in self.dims]))
+
     def __or__(self, other: Any) -> Any:
         """One of several, as in `Tensor["B", f32] | None`."""
         return Union[self, other]  # noqa: UP007 - this is what `|` means here
@@ -72,7 +85,8 @@ class TensorAnnotation:
         items = [str(dim) if dim.is_static else f'"{readable(str(dim))}"' for dim in self.dims]
         items += [self.element] if self.dtype is not None else []
         # `Tensor[()]` is Python's only syntax for an empty subscript.
-        return f"{self.head}[{', '.join(items) or '()'}]"
+        sharded = "" if self.sharding is None else f" @ {DimAxes.of(self.sharding)}"
+        return f"{self.head}[{', '.join(items) or '()'}]{sharded}"
 
     __repr__ = __str__
 
@@ -211,6 +225,8 @@ def parse_annotation(text: str) -> TensorAnnotation:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise AnnotationError(f"`{text}` is not an annotation: {error.msg}") from None
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.MatMult):
+        return parse_annotation(ast.unparse(tree.left)) @ _parse_axes(tree.right, text)
     if isinstance(tree, ast.Attribute):
         tree = ast.Name(tree.attr)
     if isinstance(tree, ast.Name) and tree.id in HEADS:
@@ -219,6 +235,18 @@ def parse_annotation(text: str) -> TensorAnnotation:
         raise AnnotationError(f"`{text}` is not an annotation", fix='write `Tensor["B", "S", f32]`')
     items = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
     return annotation_of(tuple(_value(item, text) for item in items), _head_name(tree.value))
+
+
+def _parse_axes(node: ast.expr, text: str) -> DimAxes:
+    """`shard("dp", None, D=("tp", "sp"))`, behind a tensor."""
+    if not isinstance(node, ast.Call) or _head_name(node.func) != "shard":
+        raise AnnotationError(f"`{ast.unparse(node)}` is not a sharding, in `{text}`", fix='write `@ shard("dp")`')
+    try:
+        given = [ast.literal_eval(one) for one in node.args]
+        named = {one.arg or "": ast.literal_eval(one.value) for one in node.keywords}
+    except ValueError:
+        raise AnnotationError(f"`{ast.unparse(node)}` names axes in quotes, or None, in `{text}`") from None
+    return DimAxes.make(given, named)
 
 
 @lru_cache(maxsize=1 << 8)

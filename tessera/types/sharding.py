@@ -39,9 +39,9 @@ class Sharding:
         used = made.axes
         for axis in used:
             if used.count(axis) > 1:
-                places = ", ".join(f"dim {at}" for at, own in enumerate(made.dims) if axis in own)
+                where = ", ".join(f"dim {at}" for at, own in enumerate(made.dims) if axis in own)
                 raise ShardingError(
-                    f"mesh axis `{axis}` is there {used.count(axis)} times in {made}: {places or 'partial'}",
+                    f"mesh axis `{axis}` is there {used.count(axis)} times in {made}: {where or 'partial'}",
                     notes=("rule: a rank has one position along an axis, so that it has one part along it",),
                     fix="shard one of them over another axis",
                 )
@@ -88,6 +88,50 @@ class Sharding:
         return f"[{dims}]" + (f" partial {{{', '.join(self.partial)}}}" if self.partial else "")
 
     __repr__ = __str__
+
+
+@frozen
+class DimAxes:
+    """What `shard("dp", None)` or `shard(B="dp")` says: axes for the first dims, and for dims by name."""
+
+    first: tuple[tuple[str, ...], ...]
+    named: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @staticmethod
+    def make(first: Sequence[Any], named: Mapping[str, Any]) -> DimAxes:
+        """From axes, several, or None, by position and by name. Raises ShardingError (T0307) for what is no axis."""
+        return DimAxes(tuple(map(_axes, first)), tuple((name, _axes(one)) for name, one in named.items()))
+
+    @staticmethod
+    def of(sharding: Sharding) -> DimAxes:
+        """What gives a sharding, whatever the dims are called."""
+        return DimAxes(sharding.dims)
+
+    def resolve(self, what: str, names: Sequence[str]) -> Sharding:
+        """The sharding of a tensor whose dims have these names. Raises ShardingError (T0307)."""
+        if len(self.first) > len(names):
+            raise ShardingError(f"`{what}` has {len(names)} dims, and `{self}` has axes for {len(self.first)}")
+        dims: list[tuple[str, ...]] = [*self.first, *((),) * (len(names) - len(self.first))]
+        for name, own in self.named:
+            if names.count(name) != 1:
+                raise ShardingError(
+                    f"`{what}` has {names.count(name)} dims named `{name}`, and `{self}` shards one",
+                    fix="name a dim of the tensor, or give axes by position",
+                )
+            dims[names.index(name)] = (*dims[names.index(name)], *own)
+        return Sharding.of(*dims)
+
+    def __str__(self) -> str:
+        items = [_item(own) for own in self.first] + [f"{name}={_item(own)}" for name, own in self.named]
+        return f"shard({', '.join(items)})"
+
+    __repr__ = __str__
+
+
+def _item(own: tuple[str, ...]) -> str:
+    if len(own) == 1:
+        return f'"{own[0]}"'
+    return "(" + ", ".join(f'"{one}"' for one in own) + ")" if own else "None"
 
 
 def _axes(given: Any) -> tuple[str, ...]:

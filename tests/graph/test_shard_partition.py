@@ -15,8 +15,7 @@ from tessera import ops
 from tessera.diagnostics.codes import ShardingError
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.sharding.lowered import lower_composites
-from tessera.ir.graph.sharding.partition import PartitionReport, partition_tape
+from tessera.ir.graph.sharding.partition import PartitionReport, lower_composites, partition_tape
 from tessera.types.sharding import Sharding
 from tests.graph.lockstep import run_whole, shape_of, simulate
 

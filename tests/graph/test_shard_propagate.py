@@ -14,7 +14,7 @@ import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import ShardingError
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.sharding.lowered import lower_composites
+from tessera.ir.graph.sharding.partition import lower_composites
 from tessera.ir.graph.sharding.propagate import Propagation
 from tessera.types.sharding import Sharding
 

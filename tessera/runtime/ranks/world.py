@@ -95,6 +95,8 @@ class Mesh:
     """
 
     axes: tuple[tuple[str, int], ...]
+    layout: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The axes that dims of annotations are sharded over, by the names of the dims."""
 
     @property
     def size(self) -> int:
@@ -134,9 +136,9 @@ OPEN_AXIS: list[Callable[[Mesh, str], AbstractContextManager[None]]] = []
 
 
 @cache
-def mesh_of(axes: tuple[tuple[str, int], ...]) -> Mesh:
-    """The one mesh of these axes, so that equal ones are the same object."""
-    return Mesh(axes)
+def mesh_of(axes: tuple[tuple[str, int], ...], layout: tuple[tuple[str, tuple[str, ...]], ...] = ()) -> Mesh:
+    """The one mesh of these axes and this layout, so that equal ones are the same object."""
+    return Mesh(axes, layout)
 
 
 NONE = mesh_of(())

@@ -178,3 +178,42 @@ def sharded_gradient() -> Any:
     rank, (w, x, y) = ts.dist.rank(), layer_data()
     with ts.dist.mesh(dp=4):
         return sharded_step(np.split(w, 4)[rank], np.split(x, 4)[rank], np.split(y, 4)[rank])
+
+
+def _step(w: Any, x: Any, y: Any) -> Any:
+    """A step of a layer on whole tensors."""
+
+    def loss(one: Any) -> Any:
+        return ((ops.tanh(x @ one) - y) ** 2).mean()
+
+    value, gradient = ts.value_and_grad(loss)(w)
+    return value, w - 0.5 * gradient
+
+
+def _step_data() -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(11)
+    return tuple(rng.standard_normal(shape).astype(np.float32) for shape in ((16, 8), (8, 16), (8, 8)))  # pyright: ignore[reportReturnType]
+
+
+def partitioned_step() -> list[float]:
+    """Three steps on this rank's parts: data over `dp`, columns of the weight over `tp`."""
+    w, x, y = _step_data()
+    with ts.dist.mesh(dp=2, tp=2):
+        specs = ((None, "tp"), ("dp", None), ("dp", "tp"))
+        step = ts.dist.partition(_step, specs, (None, (None, "tp")))
+        w, x, y = (ts.dist.shard_of(one, spec) for one, spec in zip((w, x, y), specs, strict=True))
+        losses: list[float] = []
+        for _ in range(3):
+            value, w = step(w, x, y)
+            losses.append(float(value))
+    return losses
+
+
+def whole_step() -> list[float]:
+    """The same in one process."""
+    w, x, y = _step_data()
+    losses: list[float] = []
+    for _ in range(3):
+        value, w = ts.jit(_step)(w, x, y)
+        losses.append(float(value))
+    return losses

@@ -82,6 +82,7 @@ SPECS: tuple[OpSpec, ...] = (
         operands=("parts",),
         attributes=(Attribute("dtype", "dtype", doc="of the result"),),
         infer=_infer_join,
+        shard="library:join_segments",
         reference=join_segments_reference,
         samples=(
             Sample("one", normal((1, 3, 4)), {"dtype": dt.f32}),

@@ -221,6 +221,7 @@ SPECS: tuple[OpSpec, ...] = (
         operands=("old", "length", "new"),
         attributes=(IN_PLACE,),
         infer=_infer_write,
+        shard="library:kv_write",
         reference=kv_write_reference,
         samples=(
             Sample("in the middle", _write_sample(2, 3)),

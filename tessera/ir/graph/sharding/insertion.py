@@ -53,7 +53,7 @@ class Conversion:
 class Costs:
     """Nanoseconds of collectives and of computing: a latency, bytes and operations per nanosecond.
 
-    The defaults are of ranks of one machine over shared memory, as `docs/guide/distributed.md` measures them.
+    The defaults are the orders of magnitude of ranks of one machine over shared memory.
     """
 
     latency: float = 20_000.0

@@ -55,12 +55,12 @@ def attention(operands: Types, results: Types, attributes: Attributes) -> Factor
     """Batch, heads by the group that shares keys, queries where no mask depends on their position, value channels."""
     b = RuleBuilder()
     q, k, v, *others = operands
-    batch = _shared(b, q.shape[0])
-    shared = _shared(b, k.shape[1])
-    group = _shared(b, q.shape[1] // k.shape[1])
+    batch = _factor_of(b, q.shape[0])
+    shared = _factor_of(b, k.shape[1])
+    group = _factor_of(b, q.shape[1] // k.shape[1])
     # Which queries see which keys is counted from the ends of both.
-    rows = () if attributes.get("causal") else _shared(b, q.shape[2])
-    channels = _shared(b, v.shape[3])
+    rows = () if attributes.get("causal") else _factor_of(b, q.shape[2])
+    channels = _factor_of(b, v.shape[3])
     heads = (*shared, *group)
     known = (batch, heads, rows, ())
     masks: list[Factors] = []
@@ -78,7 +78,7 @@ def attention(operands: Types, results: Types, attributes: Attributes) -> Factor
     return b.finish(inside, found[: len(results)], weight=1)
 
 
-def _shared(b: RuleBuilder, dim: Dim) -> tuple[int, ...]:
+def _factor_of(b: RuleBuilder, dim: Dim) -> tuple[int, ...]:
     return () if dim.value in (0, 1) else (b.new(dim),)
 
 
@@ -86,8 +86,8 @@ def attention_backward(operands: Types, results: Types, attributes: Attributes) 
     """Batch, and heads by the group that shares keys."""
     b = RuleBuilder()
     q, k, _, _, lse, delta, *others = operands
-    batch, shared = _shared(b, q.shape[0]), _shared(b, k.shape[1])
-    group = _shared(b, q.shape[1] // k.shape[1])
+    batch, shared = _factor_of(b, q.shape[0]), _factor_of(b, k.shape[1])
+    group = _factor_of(b, q.shape[1] // k.shape[1])
     heads = (*shared, *group)
     wide, narrow = (batch, heads, (), ()), (batch, shared, (), ())
     masks: list[Factors] = [
@@ -96,6 +96,20 @@ def attention_backward(operands: Types, results: Types, attributes: Attributes) 
     ]
     rows = [wide[: one.rank] for one in (lse, delta)]
     return b.finish([wide, narrow, narrow, wide, *rows, *masks], [wide, narrow, narrow], weight=1)
+
+
+def kv_write(operands: Types, results: Types, attributes: Attributes) -> FactorRule:
+    """[batch, heads, positions, channels] of a cache: all but the positions, of which some are written."""
+    b = RuleBuilder()
+    own = b.dims_of(operands[0], [2])
+    return b.finish([own, (), own], [own])
+
+
+def join_segments(operands: Types, results: Types, attributes: Attributes) -> FactorRule:
+    """Segments along the first axis are added in order; all other dims are independent."""
+    b = RuleBuilder()
+    own = b.dims_of(operands[0], [0])
+    return b.finish([own], [own[1:]])
 
 
 def collective(operands: Types, results: Types, attributes: Attributes) -> FactorRule:

@@ -14,8 +14,17 @@ from typing import Any
 
 from tessera.diagnostics.codes import ShardingError
 from tessera.diagnostics.error import Span
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
+from tessera.ir.graph.dialect import from_tape, to_tape
 from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.passes.canonicalize import Canonicalize
+from tessera.ir.graph.passes.decompose import Decompose
+from tessera.ir.graph.passes.eliminate_common import EliminateCommon
+from tessera.ir.graph.passes.fold_constants import FoldConstants
+from tessera.ir.graph.passes.inline_checkpoints import InlineCheckpoints
+from tessera.ir.graph.passes.inline_custom import InlineCustom
+from tessera.ir.graph.passes.resolve_placeholders import ResolvePlaceholders
 from tessera.ir.graph.sharding.factors import cut_type, local_attributes
 from tessera.ir.graph.sharding.insertion import ANY, TERMS, WHOLE, AxisPlan, AxisProgram, Conversion, Costs, plan_axis
 from tessera.ir.graph.sharding.propagate import CONSTRAINT, Conflict, ProgramRules, Propagation
@@ -24,6 +33,30 @@ from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 from tessera.types.sharding import Sharding
+
+PASSES = (
+    # As in the pipeline of the stage, up to where every op has a lowering.
+    ResolvePlaceholders,
+    InlineCustom,
+    InlineCheckpoints,
+    Canonicalize,
+    EliminateCommon,
+    Decompose,
+    Canonicalize,
+    FoldConstants,
+    EliminateCommon,
+)
+
+
+def lower_composites(tape: Tape) -> Tape:
+    """A tape of ops that have a lowering, control flow and effects alone; it computes the same."""
+    module = from_tape(tape)
+    for make in PASSES:
+        make().run(module)
+    (function,) = [op for op in module.ops if isinstance(op, SpecOp)]
+    made = to_tape(function)
+    made.promises, made.functions, made.guards = dict(tape.promises), tape.functions, list(tape.guards)
+    return made
 
 
 @frozen
@@ -85,7 +118,7 @@ def partition_tape(
     Raises ShardingError (T0307) where a tensor cannot be sharded as asked.
     """
     _refuse_collectives(tape)
-    given = _given(tape, inputs, outputs)
+    given = _collect_given(tape, inputs, outputs)
     rules = ProgramRules(tape)
     found = Propagation(tape, mesh, given, rules)
     wanted_in = [found.shardings[value] for value in tape.inputs]
@@ -128,7 +161,9 @@ def _refuse_collectives(tape: Tape) -> None:
             )
 
 
-def _given(tape: Tape, inputs: Sequence[Sharding | None], outputs: Sequence[Sharding | None]) -> dict[int, Sharding]:
+def _collect_given(
+    tape: Tape, inputs: Sequence[Sharding | None], outputs: Sequence[Sharding | None]
+) -> dict[int, Sharding]:
     """The shardings that somebody gave; an output that is an input, or is there twice, has that of the first."""
     given = {value: one for value, one in zip(tape.inputs, inputs, strict=False) if one is not None}
     for value, one in zip(tape.outputs, outputs, strict=False):

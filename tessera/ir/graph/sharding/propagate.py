@@ -41,8 +41,8 @@ class Conflict:
 
     def __str__(self) -> str:
         where = f" at {self.span.described}" if self.span is not None else ""
-        places = f"at {self.first} and at {self.second}, which are not the same dim"
-        return f"`{self.op}`{where} has axis `{self.axis}` {places}"
+        dims = f"at {self.first} and at {self.second}, which are not the same dim"
+        return f"`{self.op}`{where} has axis `{self.axis}` {dims}"
 
 
 class ProgramRules:

@@ -40,7 +40,7 @@ def factor_rule(spec: OpSpec, operands: Types, results: Types, attributes: Attri
             return _contraction(spec, operands, results, attributes)
         case Gather():
             maps = spec.lower.maps(operands, results, attributes)
-            return _mapped(spec, operands, results, maps)
+            return _read_maps(spec, operands, results, maps)
         case Assembly():
             return _assembly(spec, operands, results, attributes)
         case _:
@@ -102,7 +102,7 @@ def _coordinate_of(index: Dim) -> int | None:
     return int(name[1:]) if name is not None and name[:1] == "d" and name[1:].isdigit() else None
 
 
-def _mapped(spec: OpSpec, operands: Types, results: Types, maps: Sequence[Sequence[Dim]]) -> FactorRule:
+def _read_maps(spec: OpSpec, operands: Types, results: Types, maps: Sequence[Sequence[Dim]]) -> FactorRule:
     """Operands that are read at maps over the coordinates of one result; others are read nowhere."""
     b = RuleBuilder()
     out = results[0]
@@ -179,7 +179,7 @@ def _view(spec: OpSpec, operands: Types, results: Types, attributes: Attributes)
         return reshape(operands, results, attributes)
     if len(results) != 1:
         return _parts(spec, operands, results, spec.lower.maps(operands[0], results, attributes))
-    return _mapped(spec, operands, results, spec.lower.maps(operands[0], results, attributes))
+    return _read_maps(spec, operands, results, spec.lower.maps(operands[0], results, attributes))
 
 
 def _parts(spec: OpSpec, operands: Types, results: Types, maps: Sequence[Sequence[Dim]]) -> FactorRule:
