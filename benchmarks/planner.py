@@ -4,9 +4,9 @@
 
 Two ranks train GPTs of several sizes by SGD. Of the first size, the step of a rank by itself gives the operations that
 a rank reaches, and all-reduces of two sizes give latency and bandwidth of the links; nothing else is fitted. All
-programs run in alternation, and minima are compared, since other work on the machine only ever adds time. Where others use all
-cores, `--clock cpu` compares seconds of CPU time in place of those of the wall clock: ranks that wait sleep, and what
-they copy they copy themselves, so that on idle cores both are the same but for waiting.
+programs run in alternation, and minima are compared, since other work on the machine only ever adds time. Where others
+use all cores, `--clock cpu` compares seconds of CPU time in place of those of the wall clock: ranks that wait
+sleep, and what they copy they copy themselves, so that on idle cores both are the same but for waiting.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from tessera.diagnostics.codes import ArgumentError
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph import dialect
 from tessera.ir.graph.sharding.factors import FactorRule, Factors
+from tessera.ir.graph.sharding.lowered import lower_composites
 from tessera.ir.graph.sharding.rules import factor_rule
 from tessera.ir.schedule.costs import flops_of
 from tessera.ir.schedule.emit.evaluate import spec_of
@@ -34,8 +35,9 @@ assert dialect is not None, "ops of Graph IR are declared where their dialect is
 class ShardingChoice:
     """How a function is sharded, and what that takes, by the model.
 
-    `naive` are nanoseconds of plans that need no search: `replicated`, every rank computes all, and `data parallel`,
-    the first dim of the batch is cut over all axes and all other arguments are whole.
+    `naive` are nanoseconds of plans that need no search: `replicated`, every rank computes all; `data parallel`, the
+    first dim of the batch is cut over all axes and all other arguments are whole; `fully sharded`, all arguments are
+    cut along their first dim, and gathered where they are read. Those of `unfit` take more memory than allowed.
     """
 
     mesh: Mapping[str, int]
@@ -45,6 +47,7 @@ class ShardingChoice:
     conversions: tuple[str, ...]
     time: float
     naive: Mapping[str, float]
+    unfit: tuple[str, ...]
     solver: str
 
     def render(self) -> str:
@@ -55,10 +58,9 @@ class ShardingChoice:
         lines += [f"  {name} -> {own}" for name, own in self.ops]
         lines += [f"  output {at}: {own}" for at, own in enumerate(self.outputs)]
         lines += [f"  convert {one}" for one in self.conversions]
-        lines += [
-            f"{name}: {time:.0f} ns, {time / max(self.time, 1e-9):.2f} times as long"
-            for name, time in self.naive.items()
-        ]
+        for name, time in self.naive.items():
+            text = f"{name}: {time:.0f} ns, {time / max(self.time, 1e-9):.2f} times as long"
+            lines.append(text + (", and takes more memory than allowed" if name in self.unfit else ""))
         return "\n".join(lines)
 
     __str__ = render
@@ -76,6 +78,7 @@ class ShardingProgram:
         ties: Mapping[int, str],
         memory: float,
     ) -> None:
+        tape = lower_composites(tape)
         self.tape, self.mesh, self.rates, self.memory = tape, mesh, rates, memory
         self.links = {axis: topology_of_axis(topology, mesh, axis) for axis in mesh}
         self.names = dict(zip(tape.inputs, tape.names, strict=True))
@@ -253,38 +256,35 @@ class ShardingProgram:
             if node.operands and node.results and any(Sharding.parse(own).axes for own in one.gives)
         ]
         calls = [self._describe(*one) for one in best.conversions]
-        return ShardingChoice(
-            self.mesh,
-            inputs,
-            tuple(ends),
-            tuple(ops),
-            tuple(calls),
-            best.time,
-            self._naive(problem, batch),
-            solver,
-        )
+        naive = self._naive(problem, batch)
+        unfit = tuple(name for name, one in naive.items() if not problem.is_allowed(one.choice))
+        times = {name: one.time for name, one in naive.items()}
+        plan = (inputs, tuple(ends), tuple(ops), tuple(calls))
+        return ShardingChoice(self.mesh, *plan, best.time, times, unfit, solver)
 
     def _describe(self, value: str, source: str, target: str) -> str:
         name = self.names.get(int(value), f"%{value}")
         calls = [call for call, _ in self.steps(int(value), Sharding.parse(source), Sharding.parse(target))]
         return f"{name}: {source} to {target} by {' and '.join(calls) or 'slice'}"
 
-    def _naive(self, problem: AssignmentProblem, batch: str) -> dict[str, float]:
+    def _naive(self, problem: AssignmentProblem, batch: str) -> dict[str, Assignment]:
+        """Plans that need no search: what is cut of each input is given, and each op runs where its operands are."""
         free = [value for value in self.tape.inputs if self.names[value] not in self.ties.values()]
         first = next((value for value in free if batch in ("", self.names[value])), None)
         if batch and first is None:
             raise ArgumentError(f"`auto_shard` has no input `{batch}`", fix=f"inputs are {', '.join(self.tape.names)}")
-        found = {"replicated": self._greedy(problem, None).time}
-        if (
-            first is not None
-            and self.tape.types[first].rank
-            and self._divides(self.tape.types[first], 0, list(self.mesh))
-        ):
-            found["data parallel"] = self._greedy(problem, first).time
+        types = self.tape.types
+        cut = [
+            value for value in self.tape.inputs if types[value].rank and self._divides(types[value], 0, list(self.mesh))
+        ]
+        found = {"replicated": self._greedy(problem, [])}
+        if first in cut:
+            found["data parallel"] = self._greedy(problem, [first])
+            found["fully sharded"] = self._greedy(problem, cut)
         return found
 
-    def _greedy(self, problem: AssignmentProblem, cut: int | None) -> Assignment:
-        """Inputs whole, but for one that is cut along its first dim; each op runs where its operands are, if it can."""
+    def _greedy(self, problem: AssignmentProblem, cut: Sequence[int]) -> Assignment:
+        """Inputs whole, but for those that are cut along their first dim."""
         held: dict[str, str] = {}
         choice: list[int] = []
         picks: dict[str, int] = {}
@@ -292,7 +292,8 @@ class ShardingProgram:
             numbers = range(len(node.strategies))
             if node.results and not node.operands:
                 type = self.tape.types[int(node.results[0])]
-                dims = [tuple(self.mesh) if at == 0 and node.results[0] == str(cut) else () for at in range(type.rank)]
+                is_cut = int(node.results[0]) in cut
+                dims = [tuple(self.mesh) if at == 0 and is_cut else () for at in range(type.rank)]
                 wanted = str(Sharding(tuple(dims)))
                 pick = next(at for at in numbers if node.strategies[at].gives[0] == wanted)
             elif node.tie in picks:

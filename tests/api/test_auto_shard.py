@@ -40,6 +40,7 @@ def test_weights_that_do_not_fit_are_cut_by_columns_and_then_by_rows(solver: str
     assert found.inputs["down"].dims[1] == ()
     assert found.inputs["up"].dims[1] == found.inputs["down"].dims[0]
     assert found.time < found.naive["replicated"]
+    assert found.time < found.naive["fully sharded"]
 
 
 def test_both_solvers_find_the_same_time() -> None:
@@ -68,16 +69,21 @@ def test_a_training_step_beats_data_parallel(rows: int, least: float) -> None:
         assert found.inputs[names[0]] == Sharding.of(None, ("dp", "tp"))
 
 
-def test_a_transformer_block_beats_naive_plans() -> None:
+def test_a_transformer_block_that_does_not_fit_whole_is_cut_as_people_cut_it() -> None:
     config = ts.nn.GPTConfig.llama(vocabulary=64, width=256, depth=1, heads=8, hidden=1024, length=64)
     block = ts.nn.Block.init(ts.random.key(0), config)
 
     def forward(block: Any, x: Any) -> Any:
         return block(x)[0]
 
-    found = auto_shard(forward, MESH, block, shaped(2, 64, 256), batch="x", memory=2.4e6)
-    assert all(found.time < time for time in found.naive.values())
-    assert any(own.axes for own in found.inputs.values())
+    found = auto_shard(forward, MESH, block, shaped(4, 64, 256), batch="x", memory=2.5e6)
+    assert {"replicated", "data parallel"} == set(found.unfit)
+    assert found.time < found.naive["replicated"]
+    assert found.time < found.naive["fully sharded"]
+    gate, down = found.inputs["block.mlp.gate.weight"], found.inputs["block.mlp.down.weight"]
+    assert gate.dims[1]
+    assert gate.dims[1] == down.dims[0]
+    assert "takes more memory than allowed" in found.render()
 
 
 def test_links_decide() -> None:

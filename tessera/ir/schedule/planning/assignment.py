@@ -242,12 +242,7 @@ def solve_milp(problem: AssignmentProblem) -> Assignment:
     if problem.most_bytes < inf:
         sizes = [one.bytes for node in problem.nodes for one in node.strategies]
         rows.append(({at: size for at, size in enumerate(sizes) if size}, -inf, problem.most_bytes))
-    for (value, source, target), pairs in _conversions(problem, starts).items():
-        costs.append(problem.price(value, source, target))
-        number = len(costs) - 1
-        for givers, readers in pairs:  # paid where one of the givers and one of the readers is chosen
-            row = dict.fromkeys((*givers, *readers), -1.0) | {number: 1.0}
-            rows.append((row, -1.0, inf))
+    _add_conversions(problem, starts, costs, rows)
     entries = [(at, column, value) for at, (row, _, _) in enumerate(rows) for column, value in row.items()]
     matrix: Any = sparse.csr_matrix(
         ([one[2] for one in entries], ([one[0] for one in entries], [one[1] for one in entries])),
@@ -277,28 +272,49 @@ def _tie_rows(problem: AssignmentProblem, starts: Sequence[int]) -> list[tuple[M
     return rows
 
 
-def _conversions(
-    problem: AssignmentProblem, starts: Sequence[int]
-) -> dict[tuple[str, str, str], list[tuple[list[int], list[int]]]]:
-    """Each conversion that costs something, with the variables of its givers and, reader by reader, of its readers."""
-    found: dict[tuple[str, str, str], list[tuple[list[int], list[int]]]] = {}
+def _add_conversions(
+    problem: AssignmentProblem,
+    starts: Sequence[int],
+    costs: list[float],
+    rows: list[tuple[Mapping[int, float], float, float]],
+) -> None:
+    """A variable for each reader and each pair of shardings, which is 1 where both are chosen.
+
+    Those of a reader add up to the choices at both ends, so that relaxed they are nearly whole. What several readers
+    of a value convert alike is paid by one variable that is as large as each of theirs.
+    """
+    readers: dict[str, list[tuple[int, int]]] = {}
     for at, node in enumerate(problem.nodes):
-        for value in dict.fromkeys(node.operands):
-            maker = problem.makers[value]
-            giver = problem.nodes[maker]
-            place = giver.results.index(value)
-            givers: dict[str, list[int]] = {}
-            for number, one in enumerate(giver.strategies):
-                givers.setdefault(one.gives[place], []).append(starts[maker] + number)
-            readers: dict[str, list[int]] = {}
-            for number, one in enumerate(node.strategies):
-                targets = {one.reads[own] for own, name in enumerate(node.operands) if name == value}
-                for target in targets:
-                    readers.setdefault(target, []).append(starts[at] + number)
-            for source, own in givers.items():
-                for target, others in readers.items():
-                    if problem.price(value, source, target) > 0:
-                        found.setdefault((value, source, target), []).append((own, others))
+        for place, value in enumerate(node.operands):
+            readers.setdefault(value, []).append((at, place))
+    for value, listed in readers.items():
+        maker = problem.makers[value]
+        own = problem.nodes[maker].results.index(value)
+        givers = _group(starts[maker], [one.gives[own] for one in problem.nodes[maker].strategies])
+        paid: dict[tuple[str, str], int] = {}
+        for at, place in listed:
+            takers = _group(starts[at], [one.reads[place] for one in problem.nodes[at].strategies])
+            pairs: dict[tuple[str, str], int] = {}
+            for pair in combinations_of(givers, takers):
+                pairs[pair] = len(costs)
+                price = problem.price(value, *pair)
+                costs.append(price if len(listed) == 1 else 0.0)
+                if price and len(listed) > 1:
+                    if pair not in paid:
+                        paid[pair] = len(costs)
+                        costs.append(price)
+                    rows.append(({paid[pair]: 1.0, pairs[pair]: -1.0}, 0.0, inf))
+            for end, groups in enumerate((givers, takers)):
+                for sharding, numbers in groups.items():
+                    row = {number: 1.0 for pair, number in pairs.items() if pair[end] == sharding}
+                    rows.append((row | dict.fromkeys(numbers, -1.0), 0.0, 0.0))
+
+
+def _group(start: int, shardings: Sequence[str]) -> dict[str, list[int]]:
+    """The variables of strategies by a sharding of theirs."""
+    found: dict[str, list[int]] = {}
+    for number, one in enumerate(shardings):
+        found.setdefault(one, []).append(start + number)
     return found
 
 
