@@ -52,7 +52,8 @@ def test_both_solvers_find_the_same_time() -> None:
 def test_without_bounds_a_batch_is_cut_and_weights_are_whole() -> None:
     found = auto_shard(mlp, MESH, *SIZES)
     assert found.inputs["up"].is_whole
-    assert found.time == found.naive["data parallel"]
+    assert found.inputs["x"] == Sharding.of(("dp", "tp"), None)
+    assert abs(found.time / found.naive["data parallel"] - 1) < 1e-6
     assert "4.0" in found.render()
 
 
@@ -63,7 +64,7 @@ def test_a_training_step_beats_data_parallel(rows: int, least: float) -> None:
     names = ts.jit(ts.value_and_grad(loss)).trace(*arguments).tape.names
     like = {1: names[0], 2: names[1]}
     found = auto_shard(ts.value_and_grad(loss), MESH, *arguments, outputs=like)
-    assert found.naive["data parallel"] >= least * found.time
+    assert found.naive["data parallel"] >= least * found.time * (1 - 1e-6)
     assert [str(one) for one in found.outputs[1:]] == [str(found.inputs[name]) for name in names[:2]]
     if rows == 64:
         assert found.inputs[names[0]] == Sharding.of(None, ("dp", "tp"))
