@@ -30,9 +30,6 @@ from tessera.types.topology import Topology
 
 assert dialect is not None, "ops of Graph IR are declared where their dialect is imported"
 
-PREFERENCE = 1e-9
-"""Nanoseconds for a byte of an input on a rank: of plans that take as long, the one that keeps less is chosen."""
-
 
 @frozen
 class ShardingChoice:
@@ -116,8 +113,7 @@ class ShardingProgram:
 
     def _input(self, value: int) -> Node:
         type = self.tape.types[value]
-        sizes = {one: self._bytes(type, one) for one in self._all(type)}
-        made = tuple(Strategy((), (str(one),), PREFERENCE * bytes, bytes) for one, bytes in sizes.items())
+        made = tuple(Strategy((), (str(one),), 0.0, self._bytes(type, one)) for one in self._all(type))
         name = self.names[value]
         return Node(name, (), (str(value),), made, name if name in self.ties.values() else "")
 
@@ -241,7 +237,7 @@ class ShardingProgram:
         """The plan of least time, beside those that need no search."""
         problem = AssignmentProblem(tuple(self.nodes()), self.convert, self.memory)
         solver = solver or ("milp" if importlib.util.find_spec("scipy") else "dynamic")
-        best = solve(problem, solver)
+        best = _shrink_inputs(problem, solve(problem, solver))
         chosen = [node.strategies[at] for node, at in zip(problem.nodes, best.choice, strict=True)]
         held = {
             value: own
@@ -318,6 +314,18 @@ class ShardingProgram:
         # Whole stays whole: a naive plan cuts nothing by itself.
         cuts = sum(target not in ("*", held[value]) for value, target in zip(node.operands, one.reads, strict=True))
         return moved + (1e18 if cuts and not moved else 0.0), one.time
+
+
+def _shrink_inputs(problem: AssignmentProblem, best: Assignment) -> Assignment:
+    """The same plan with each input in the sharding of fewest bytes under which it takes as long."""
+    for at, node in enumerate(problem.nodes):
+        if node.operands or node.tie:
+            continue
+        for number, one in enumerate(node.strategies):
+            if one.bytes < node.strategies[best.choice[at]].bytes:
+                tried = problem.evaluate([*best.choice[:at], number, *best.choice[at + 1 :]])
+                best = tried if tried.time <= best.time else best
+    return best
 
 
 def _keys(values: Sequence[int]) -> tuple[str, ...]:
