@@ -23,6 +23,7 @@ PAGES = EXAMPLES.parent / "docs" / "guide" / "examples"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOY: dict[str, dict[str, Any]] = {
     "contracts": {"B": 2, "S": 5, "H": 2, "E": 8},
+    "data_parallel": {"ranks": 2, "steps": 2, "width": 16},
     "demo": {"steps": 4, "width": 16, "depth": 1, "length": 40, "batch": 2, "files": 12, "folder": ""},
     "digits": {"steps": 60, "batch": 32, "held_out": 200},
     "effects": {"B": 16, "D": 4, "rounds": 3},
@@ -31,14 +32,18 @@ TOY: dict[str, dict[str, Any]] = {
         "steps": 6, "layers": 1, "d_model": 16, "sequence": 32, "batch": 4, "learning_rate": 1e-2, "save_every": 3,
         "folder": "",
     },
+    "long_context": {"ranks": 2, "steps": 2, "length": 16},
     "lora": {"rank": 2, "steps": 40, "width": 32, "depth": 1, "length": 32, "batch": 8, "base": "", "folder": ""},
     "lowering": {"D": 64, "batches": (1, 5), "lengths": (17, 1), "rounds": 1},
     "matmul": {"sizes": ((33, 17, 40), (1, 64, 3))},
+    "mixture_of_experts": {"ranks": 2, "steps": 2, "width": 16},
     "mlp": {"batches": (1, 7), "sizes": (20, 33, 16, 10)},
     "numerics": {"B": 4, "K": 32, "N": 8, "draws": 400},
+    "pipeline_parallel": {"ranks": 2, "steps": 2, "width": 16},
     "pipelines": {"sizes": ((33, 40, 17),), "ranks": 2},
     "ranks": {"ranks": 2, "B": 3, "D": 16, "H": 32},
     "softmax": {"shapes": ((7, 33), (3, 1))},
+    "tensor_parallel": {"ranks": 2, "steps": 2, "width": 16},
     "transformer": {"layers": 2, "D": 64, "lengths": (17, 1)},
 }  # fmt: skip
 
