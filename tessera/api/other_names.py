@@ -13,7 +13,7 @@ from tessera.diagnostics.frames import guard
 _KEYS = "where `key = tessera.random.key(0)`: numbers are drawn with a key, and equal keys draw equal numbers"
 _NORMAL = f"write `tessera.random.normal(key, (2, 3))`, {_KEYS}"
 _UNIFORM = f"write `tessera.random.uniform(key, (2, 3))`, {_KEYS}"
-_INTEGERS = f"write `tessera.random.bits(key, (2, 3)) % 10` for 0..9, {_KEYS}"
+_INTEGERS = f"write `tessera.random.randint(key, (2, 3), 0, 10)` for 0..9, {_KEYS}"
 _KEY = "write `tessera.random.key(0)`"
 _DYNAMIC = (
     "the shape of its result would depend on values; write `tessera.ops.where(mask, x, 0)`, which keeps the shape"
@@ -36,9 +36,11 @@ _ABSENT = (
 RANDOM: Mapping[str, str] = {
     **dict.fromkeys(("randn", "standard_normal", "randn_like"), _NORMAL),
     **dict.fromkeys(("rand", "random", "random_sample", "rand_like"), _UNIFORM),
-    **dict.fromkeys(("randint", "integers"), _INTEGERS),
+    **dict.fromkeys(("integers", "randint_like"), _INTEGERS),
     **dict.fromkeys(("seed", "manual_seed", "PRNGKey", "default_rng", "Generator"), _KEY),
     **_write("fold_in", "random.fold(key, number)"),
+    **_write("multinomial", "random.categorical(key, logits, shape=(n,))"),
+    **_write("randperm shuffle", "random.permutation(key, n)"),
 }
 
 OPS: Mapping[str, str] = {

@@ -1,0 +1,154 @@
+"""Random tensors of more distributions, made from uniform and normal ones, from bits, and from sorts of them.
+
+As those they depend on the key and on the index of an element alone, and so not on tiling, threads or machine.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tessera.api.randomness import bits, normal, uniform
+from tessera.diagnostics.codes import ArgumentError
+from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
+from tessera.frontend.functions import public as ops
+from tessera.frontend.functions.operands import cast, dtype_of, is_tensor, rank_of
+from tessera.frontend.pytree import as_tuple
+from tessera.types.dtype import f32, f64, i64, parse_dtype, u64
+
+
+def _between(key: Any, shape: Any, dtype: Any) -> Any:
+    """Uniform numbers in the middle of their steps: neither 0 nor 1, whose logarithms are infinite."""
+    wanted = parse_dtype(dtype)
+    wide = f64 if wanted is f64 else f32
+    step = 2.0**-53 if wide is f64 else 2.0**-24
+    return ops.add(ops.mul(uniform(key, shape, dtype=wide), 1.0 - step), 0.5 * step)
+
+
+@explain_wrong_calls
+def randint(key: Any, shape: Any, low: int, high: int, dtype: Any = i64) -> Any:
+    """Integers from `low` up to and without `high`, each equally likely to within one in 2^32.
+
+    >>> ts.random.randint(ts.random.key(0), (2, 3), 0, 10).shape
+    (2, 3)
+    """
+    first, last = check_int("randint", "low", low), check_int("randint", "high", high)
+    if not 0 < last - first <= 1 << 32:
+        raise ArgumentError(f"`randint` draws from 1 to 2^32 integers, got {first} up to and without {last}")
+    drawn = ops.mod(bits(key, shape, u64), last - first)
+    return ops.astype(ops.add(ops.astype(drawn, i64), first), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def exponential(key: Any, shape: Any, *, scale: float = 1.0, dtype: Any = f32) -> Any:
+    """Numbers of the exponential distribution with the mean `scale`."""
+    size = check_number("exponential", "scale", scale)
+    return cast(ops.mul(ops.neg(ops.log(_between(key, shape, dtype))), size), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def gumbel(key: Any, shape: Any, *, dtype: Any = f32) -> Any:
+    """Numbers of the Gumbel distribution: the largest of them plus logits is a draw by their softmax."""
+    return cast(ops.neg(ops.log(ops.neg(ops.log(_between(key, shape, dtype))))), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def laplace(key: Any, shape: Any, *, dtype: Any = f32) -> Any:
+    """Numbers of the Laplace distribution."""
+    apart = ops.sub(ops.mul(_between(key, shape, dtype), 2.0), 1.0)
+    return cast(ops.neg(ops.copysign(ops.log1p(ops.neg(ops.abs(apart))), apart)), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def logistic(key: Any, shape: Any, *, dtype: Any = f32) -> Any:
+    """Numbers of the logistic distribution."""
+    return cast(ops.logit(_between(key, shape, dtype)), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def cauchy(key: Any, shape: Any, *, dtype: Any = f32) -> Any:
+    """Numbers of the Cauchy distribution."""
+    angle = ops.mul(ops.sub(_between(key, shape, dtype), 0.5), math.pi)
+    return cast(ops.tan(angle), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def truncated_normal(key: Any, shape: Any, low: float = -2.0, high: float = 2.0, *, dtype: Any = f32) -> Any:
+    """Numbers of the normal distribution that lie in `low..high`, by its inverse.
+
+    >>> float(ts.random.truncated_normal(ts.random.key(0), (100,)).max()) <= 2.0
+    True
+    """
+    first, last = check_number("truncated_normal", "low", low), check_number("truncated_normal", "high", high)
+    if not first < last:
+        raise ArgumentError(f"`truncated_normal` needs `low` below `high`, got {first} and {last}")
+    ends = [math.erf(end / math.sqrt(2.0)) for end in (first, last)]
+    share = ops.add(ops.mul(cast(_between(key, shape, dtype), f64), ends[1] - ends[0]), ends[0])
+    made = ops.clamp(ops.mul(ops.erfinv(share), math.sqrt(2.0)), first, last)
+    return cast(made, parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def categorical(key: Any, logits: Any, axis: int = -1, *, shape: Any = None) -> Any:
+    """Classes drawn by the softmax of `logits` along `axis`: one for each row, or as many as `shape` in front of them.
+
+    >>> ts.random.categorical(ts.random.key(0), ts.array([0.0, 100.0])).item()
+    1
+    """
+    own = ops.astype(logits, f32) if not dtype_of(logits).is_float else logits
+    at = axis if axis < 0 else axis - rank_of(logits)
+    front = () if shape is None else as_tuple(shape)
+    noise = gumbel(key, (*front, *tuple(logits.shape)))
+    return ops.argmax(ops.add(noise, own), at)
+
+
+@explain_wrong_calls
+def permutation(key: Any, x: Any, axis: int = 0) -> Any:
+    """The numbers below `x`, or the slices of a tensor along `axis`, in random order.
+
+    >>> sorted(ts.random.permutation(ts.random.key(0), 4).tolist())
+    [0, 1, 2, 3]
+    """
+    if not is_tensor(x):
+        return ops.argsort(bits(key, (check_int("permutation", "x", x),), u64))
+    return ops.take(x, ops.argsort(bits(key, (x.shape[axis],), u64)), axis)
+
+
+@explain_wrong_calls
+def choice(key: Any, a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, axis: int = 0) -> Any:
+    """Numbers below `a`, or slices of a tensor along `axis`, drawn with probabilities `p`, or equal ones.
+
+    Without `replace` none is drawn twice.
+
+    >>> sorted(ts.random.choice(ts.random.key(0), 3, (3,), replace=False).tolist())
+    [0, 1, 2]
+    """
+    sizes = as_tuple(shape)
+    count = a.shape[axis] if is_tensor(a) else check_int("choice", "a", a)
+    drawn = math.prod(sizes)
+    if check_bool("choice", "replace", replace):
+        if p is None:
+            at = randint(key, sizes, 0, count)
+        else:
+            ends = ops.cumsum(ops.astype(p, f64))
+            share = ops.mul(cast(_between(key, sizes, f32), f64), ops.max(ends))
+            at = ops.clamp(ops.searchsorted(ends, share, "right"), 0, count - 1)
+    else:
+        if drawn > count:
+            raise ArgumentError(f"`choice` cannot draw {drawn} of {count} without `replace`")
+        order = permutation(key, count) if p is None else _order_by(key, p, count)
+        at = ops.reshape(order[:drawn], sizes)
+    return ops.take(a, at, axis) if is_tensor(a) else at
+
+
+def _order_by(key: Any, p: Any, count: int) -> Any:
+    """All numbers in the order of draws without replacement: the largest of logarithms plus Gumbel noise first."""
+    return ops.argsort(ops.add(ops.log(ops.astype(p, f32)), gumbel(key, (count,))), descending=True)
+
+
+@explain_wrong_calls
+def multivariate_normal(key: Any, mean: Any, factor: Any, shape: Any = ()) -> Any:
+    """Vectors of a normal distribution with a mean and the covariance `factor @ factor.T`."""
+    size = mean.shape[-1]
+    drawn = normal(key, (*as_tuple(shape), size), dtype=dtype_of(mean))
+    return ops.add(ops.matmul(drawn, ops.swapaxes(factor, -1, -2)), mean)
