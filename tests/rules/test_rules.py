@@ -28,6 +28,7 @@ SHORT = {
     "tessera/frontend/functions/elementwise.py": "a family of public functions beside the table's",
     "tessera/frontend/functions/public.py": "a facade, `tessera.ops`",
     "tessera/frontend/kernel/language.py": "a facade, `tessera.tile`",
+    "tessera/ir/base/reproducers.py": "files of failures: who asks for a knob's class must not load `pathlib` for them",
     "tessera/ir/graph/samples.py": "samples, which only declarations of ops read",
     "tessera/ir/schedule/emit/short_rows.py": "one way to emit row kernels, beside `columns.py` and `runs.py`",
     "tessera/ir/tile/write_records.py": "writing needs xDSL, records do not",

@@ -134,10 +134,8 @@ def attention(
     says whether the query sees the key. Both are traced on scalars and fused into the kernels, and may read captured
     tensors by index. Blocks of keys that the mask hides are skipped.
 
-    Over a cache a mask is a function: a tensor does not say which of its rows are those of the queries (T0201), and
-    a function that reads one does. Both functions are asked at `i` that count from the first key of the cache, so the
-    last query has `i = cache.length - 1`; keys from `cache.length` on are hidden without a mask. They are combined: a
-    key is seen where `causal`, the mask and the length all allow it, and the score of no other counts.
+    Over a cache a mask is a function (T0201), since no tensor says which of its rows are those of the queries. `i` then
+    counts from the first key of the cache, to `cache.length - 1`. A key is seen where mask, `causal` and length agree.
 
     >>> q = ts.ones((1, 2, 4, 8))
     >>> ts.ops.attention(q, q, q, lambda b, h, i, j: (i >= j) & (i - j < 2), score=lambda s, b, h, i, j: s * 0.5).shape
