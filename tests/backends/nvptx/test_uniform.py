@@ -26,6 +26,7 @@ from tessera.runtime.devices.cuda.assembler import assemble_with_words, assemble
 from tessera.types.dim import Dim
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nt
 from tests.backends.nvptx.test_passes import ORIENTATIONS, hopper, into_f32, product_of
+from tests.backends.nvptx.units import of
 from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import DeadlockError, Order, simulate
 
@@ -108,7 +109,7 @@ REFUSED: dict[str, tuple[Any, Any, Any, str]] = {
 def test_programs_that_need_a_producer_are_refused(name: str) -> None:
     function, shapes, dtype, text = REFUSED[name]
     with pytest.raises(TileVerifyError, match=text) as caught:
-        kernels_of(function, shapes, dtype, overrides={"matrix.roles": "uniform"})
+        of(function, shapes, "sm_90a", dtype, overrides={"matrix.roles": "uniform"})
     assert "leave `roles`, `registers`, `warps_n` out" in str(caught.value)
 
 
