@@ -68,6 +68,7 @@ def measure(file: str) -> list[tuple[int, list[float], list[float]]]:
                     call()
                     times[at].append(time.perf_counter() - begin)
             found.append((size, times[0][2:], times[1][2:]))
+    peer.distributed.destroy_process_group()
     return found
 
 
