@@ -394,8 +394,8 @@ def record_timeline() -> Generator[Timeline]:
         _AWAITED[:] = [one for one in (*_AWAITED, made) if one.is_awaited]
 
 
-def is_recording() -> bool:
-    """Whether anybody records."""
+def is_open() -> bool:
+    """Whether a timeline is open, which notes spans."""
     return bool(_ACTIVE)
 
 

@@ -72,7 +72,7 @@ class QueuedCommunicator(ABC):
                 return handle
             is_first = not self._unfinished and self._begun is None and self._failure is None
             # A timeline shows when bytes move, which a thread does beside the program.
-            finish = self.begin(exchange) if is_first and not timeline.is_recording() else None
+            finish = self.begin(exchange) if is_first and not timeline.is_open() else None
             if finish is not None:
                 self._begun = (handle, finish)
                 return handle
