@@ -79,6 +79,11 @@ class Sharding:
         """The same with other axes for a dim."""
         return Sharding.of(*(axes if own == at else one for own, one in enumerate(self.dims)), partial=self.partial)
 
+    def only(self, *axes: str) -> Sharding:
+        """What it says of some axes alone."""
+        dims = tuple(tuple(axis for axis in own if axis in axes) for own in self.dims)
+        return Sharding(dims, tuple(axis for axis in self.partial if axis in axes))
+
     def local_shape(self, shape: Sequence[int], mesh: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of one rank's part."""
         return tuple(size // prod(mesh[axis] for axis in own) for size, own in zip(shape, self.dims, strict=True))

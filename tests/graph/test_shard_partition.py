@@ -193,3 +193,40 @@ def test_loops_run_on_whole_operands() -> None:
     arrays = normal(np.random.default_rng(0), (8, 4), (4, 8))
     report = compare(trace(function, *arrays), arrays, {"dp": 2}, [of("dp", None), None])
     assert report.whole == ("scan",)
+
+
+def block_loss(p: Any, x: Any, y: Any) -> Any:
+    """A transformer of one block on tokens."""
+    h = ops.take(p["table"], x, axis=0)
+    z = ops.layernorm(h) @ p["qkv"]
+    q, k, v = (z.reshape((4, 8, 3, 2, 8))[:, :, at].transpose((0, 2, 1, 3)) for at in range(3))
+    h = h + ops.attention(q, k, v, causal=True).transpose((0, 2, 1, 3)).reshape((4, 8, 16)) @ p["o"]
+    h = h + ops.gelu(ops.layernorm(h) @ p["up"]) @ p["down"]
+    return ops.cross_entropy((ops.layernorm(h) @ p["head"]).reshape((32, 32)), y.reshape((32,))).mean()
+
+
+def block_step(p: Any, x: Any, y: Any) -> Any:
+    value, gradient = ts.value_and_grad(block_loss)(p, x, y)
+    return value, {name: p[name] - 0.1 * gradient[name] for name in p}
+
+
+def test_a_step_of_a_transformer_has_the_collectives_of_the_field() -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"table": (32, 16), "qkv": (16, 48), "o": (16, 16), "up": (16, 64), "down": (64, 16), "head": (16, 32)}
+    weights = {name: normal(rng, shape)[0] * np.float32(0.2) for name, shape in shapes.items()}
+    tokens = [rng.integers(0, 32, (4, 8)) for _ in range(2)]
+    tape = trace(block_step, weights, *tokens)
+    arrays = [*(weights[name] for name in shapes), *tokens]
+    cut = {"up": of(None, "tp"), "down": of("tp", None)}
+    rows = [of("dp", None)] * 2
+    inputs = [*(cut.get(name, of(None, None)) for name in shapes), *rows]
+    assert [shape_of(tape, value) for value in tape.inputs] == [array.shape for array in arrays]
+    # Gradients are reduced over the data once each; the two products that are cut over `tp` are reduced forwards and
+    # backwards.
+    report = compare(tape, arrays, {"dp": 2, "tp": 2}, inputs)
+    over = [one.axis for one in report.collectives if one.call == "all_reduce"]
+    assert over.count("dp") >= len(shapes) - 1
+    assert over.count("tp") == 2
+    assert len(report.collectives) <= 16
+    assert not report.whole
+    assert not report.conflicts

@@ -25,7 +25,7 @@ WHOLE, TERMS, ANY = "R", "P", ""
 
 EXACT_RECORDS, EXACT_WIDTH = 12, 1024
 """Up to so many ops all ways are tried, as far as so many sets of states."""
-USUAL_WIDTH, MOST_WORK = 16, 6000
+USUAL_WIDTH, MOST_WORK = 12, 3000
 """Of longer programs the best so many are kept, fewer where there are more ops: some seconds at most."""
 
 
@@ -79,6 +79,9 @@ class AxisProgram:
     def __init__(self, tape: Tape, ranks: int, costs: Costs, rules: ProgramRules | None = None) -> None:
         self.tape, self.ranks, self.costs = tape, ranks, costs
         self.rules = (rules or ProgramRules(tape)).rules
+        # Asked thousands of times by the search.
+        self._bytes = [type.bytes.value or 0 for type in tape.types]
+        self._cheapest: dict[tuple[int, frozenset[str], str], tuple[Conversion, ...] | None] = {}
 
     def strategies(self, at: int) -> list[Strategy]:
         """All strategies of a record; on whole operands first."""
@@ -109,7 +112,7 @@ class AxisProgram:
         )
 
     def bytes_of(self, value: int) -> int:
-        return self.tape.types[value].bytes.value or 0
+        return self._bytes[value]
 
     def states(self, value: int) -> list[str]:
         """The states that a value can be converted to."""
@@ -134,6 +137,14 @@ class AxisProgram:
                 return Conversion(value, source, target, "all_to_all", part // self.ranks * others)
             case _:
                 return Conversion(value, source, target, "slice", 0)
+
+    def cheapest(self, value: int, held: frozenset[str], target: str) -> tuple[Conversion, ...] | None:
+        """The cheapest way from the states at hand to another; None where there is none."""
+        key = (value, held, target)
+        if key not in self._cheapest:
+            found = paths_to(self, value, held, target)
+            self._cheapest[key] = min(found, key=lambda path: sum(map(self.price, path)), default=None)
+        return self._cheapest[key]
 
     def price(self, conversion: Conversion) -> float:
         if conversion.call == "slice":
@@ -183,15 +194,19 @@ class AxisPlan:
         return (*(one for own in self.conversions for one in own), *self.ending)
 
 
-def plan_axis(program: AxisProgram, inputs: Mapping[int, str], fixed: Mapping[int, str]) -> AxisPlan:
+def plan_axis(
+    program: AxisProgram, inputs: Mapping[int, str], fixed: Mapping[int, str], expected: Mapping[int, str] | None = None
+) -> AxisPlan:
     """The cheapest plan from inputs in some states to one where every `fixed` value is in its state.
 
-    Outputs of the tape are among the fixed, and so are results of constraints, where they are made.
+    Outputs of the tape are among the fixed, and so are results of constraints, where they are made. `expected` are the
+    states that propagation found: in a long program a way counts what is missing to them before it is dropped, so that
+    half of a conversion is not taken for all of it.
     """
     tape = program.tape
     is_short = len(tape.records) <= EXACT_RECORDS
     width = EXACT_WIDTH if is_short else max(2, min(USUAL_WIDTH, MOST_WORK // len(tape.records)))
-    last = _last_reads(tape)
+    last, missing = _last_reads(tape), _Missing(program, expected or {})
     best = [Found(0.0, 0, {value: frozenset([state]) for value, state in inputs.items()}, None)]
     for at, record in enumerate(tape.records):
         strategies = program.strategies(at)
@@ -218,8 +233,30 @@ def plan_axis(program: AxisProgram, inputs: Mapping[int, str], fixed: Mapping[in
                     old = reached.get(key)
                     if old is None or (made.time, made.count) < (old.time, old.count):
                         reached[key] = made
-        best = sorted(reached.values(), key=lambda one: (one.time, one.count))[:width]
+        best = list(reached.values())
+        if len(best) > width:
+            best = sorted(best, key=lambda one: (one.time + missing.price(one.held), one.count))[:width]
     return _finish(program, best, fixed, is_short)
+
+
+class _Missing:
+    """What it costs to bring all values that are held to the states that are expected of them."""
+
+    def __init__(self, program: AxisProgram, expected: Mapping[int, str]) -> None:
+        self.program, self.expected = program, expected
+        self._known: dict[tuple[int, frozenset[str]], float] = {}
+
+    def price(self, held: Held) -> float:
+        return sum(self._price(value, own) for value, own in held.items())
+
+    def _price(self, value: int, own: frozenset[str]) -> float:
+        if (value, own) not in self._known:
+            target, price = self.expected.get(value, ""), 0.0
+            if target and target not in own:
+                path = self.program.cheapest(value, own, target)
+                price = sum(map(self.program.price, path or ()))
+            self._known[value, own] = price
+        return self._known[value, own]
 
 
 def _finish(program: AxisProgram, best: Sequence[Found], fixed: Mapping[int, str], is_short: bool) -> AxisPlan:
@@ -266,16 +303,17 @@ def _bring(
         yield 0.0, held, ()
         return
     (value, target), others = wanted[0], wanted[1:]
-    for path in _paths(program, value, held[value], target, all_paths=all_paths):
+    cheapest = None if all_paths else program.cheapest(value, held[value], target)
+    paths = paths_to(program, value, held[value], target) if all_paths else [] if cheapest is None else [cheapest]
+    for path in paths:
         price = sum(map(program.price, path))
         more = {**held, value: held[value] | {step.target for step in path}} if path else held
         for time, reached, rest in _bring(program, more, others, all_paths=all_paths):
             yield price + time, reached, (*path, *rest)
 
 
-def _paths(
-    program: AxisProgram, value: int, held: frozenset[str], target: str, *, all_paths: bool
-) -> list[tuple[Conversion, ...]]:
+def paths_to(program: AxisProgram, value: int, held: frozenset[str], target: str) -> list[tuple[Conversion, ...]]:
+    """All ways from the states at hand to another, in a step or in two."""
     if target in held:
         return [()]
     found: list[tuple[Conversion, ...]] = []
@@ -286,6 +324,4 @@ def _paths(
             first, second = program.convert(value, source, middle), program.convert(value, middle, target)
             if first is not None and second is not None and middle not in held:
                 found.append((first, second))
-    if all_paths or len(found) < 2:
-        return found
-    return [min(found, key=lambda path: sum(map(program.price, path)))]
+    return found

@@ -201,7 +201,11 @@ class _OneAxis:
             for record in tape.records
             if record.op == CONSTRAINT
         }
-        plan = plan_axis(self.program, states, fixed)
+        ends = {value: one.only(self.axis) for value, one in zip(tape.outputs, outputs, strict=True)}
+        starts = {value: one.only(self.axis) for value, one in zip(tape.inputs, inputs, strict=True)}
+        found = Propagation(tape, {self.axis: self.ranks}, {**ends, **starts}, self.rules, is_part=True)
+        expected = {value: state_of(one, self.axis) for value, one in found.shardings.items()}
+        plan = plan_axis(self.program, states, fixed, expected)
         types = [self._part(value, states[value]) for value in tape.inputs]
         made = add_inputs(self.builder.tape, types, tape.names)
         self.values.update({(value, states[value]): new for value, new in zip(tape.inputs, made, strict=True)})

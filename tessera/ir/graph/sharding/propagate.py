@@ -72,11 +72,18 @@ class Propagation:
     """The shardings of all values of a tape on a mesh, from those that are given; they stay as they are."""
 
     def __init__(
-        self, tape: Tape, mesh: Mapping[str, int], given: Mapping[int, Sharding], rules: ProgramRules | None = None
+        self,
+        tape: Tape,
+        mesh: Mapping[str, int],
+        given: Mapping[int, Sharding],
+        rules: ProgramRules | None = None,
+        *,
+        is_part: bool = False,
     ) -> None:
+        """`is_part` says that the mesh has only some of the axes that constraints name."""
         self.tape, self.mesh = tape, mesh
         self.program = rules or ProgramRules(tape)
-        self.given = {**given, **_constraints(tape)}
+        self.given = {**given, **_constraints(tape, mesh if is_part else None)}
         for value, sharding in self.given.items():
             check_sharding(self.program.names[value], tape.types[value], sharding, mesh)
         whole = {value: Sharding.whole(type.rank) for value, type in enumerate(tape.types)}
@@ -148,11 +155,11 @@ class Propagation:
         return size is not None and size > 0 and size % self._ranks(axes) == 0
 
 
-def _constraints(tape: Tape) -> dict[int, Sharding]:
-    """What the program itself says of its values."""
-    return {
-        value: Sharding.parse(record.attributes["sharding"])
-        for record in tape.records
-        if record.op == CONSTRAINT
-        for value in record.results
-    }
+def _constraints(tape: Tape, axes: Mapping[str, int] | None) -> dict[int, Sharding]:
+    """What the program itself says of its values, of some axes alone where they are given."""
+    found: dict[int, Sharding] = {}
+    for record in tape.records:
+        if record.op == CONSTRAINT:
+            sharding = Sharding.parse(record.attributes["sharding"])
+            found[record.results[0]] = sharding if axes is None else sharding.only(*axes)
+    return found
