@@ -31,7 +31,10 @@ Axes = tuple[str, ...]
 class Partition:
     """Where the parts of an array lie: for each dim the mesh axes that divide it; `P(...)` makes one.
 
-    Dims that are not named are whole on every rank.
+    Dims that are not named are whole on every rank. `LOCAL`, in place of one, passes each rank's own value.
+
+    >>> ts.dist.P("dp", "tp").axes, ts.dist.LOCAL
+    (('dp', 'tp'), LOCAL)
     """
 
     dims: tuple[Axes, ...]

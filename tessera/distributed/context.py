@@ -35,6 +35,11 @@ def ring_attention(q: Any, k: Any, v: Any, axis: str, *, causal: bool = False, s
 
     Keys may have fewer heads, which groups of queries share. No rank has more than one part of the keys at a time, and
     the backward pass sends them round again. Equal to `ops.attention` of the whole up to the order of sums.
+
+    >>> q = ts.ones((1, 2, 4, 8))
+    >>> with ts.dist.mesh(sp=1):
+    ...     ts.jit(lambda q: ts.dist.ring_attention(q, q, q, "sp", causal=True))(q).shape
+    (1, 2, 4, 8)
     """
     batch, heads, length, size = q.shape
     shared = k.shape[1]
@@ -78,6 +83,10 @@ def sharded_scan(combine: Callable[[Any, Any], Any], elements: Any, axis: str, d
 
     `elements` is a tensor or a tree of them. Each rank scans its part; what the parts before it come to is combined
     with every element. As for `associative_scan`, `combine` is associative, and the grouping is part of the bits.
+
+    >>> with ts.dist.mesh(sp=1):
+    ...     ts.jit(lambda x: ts.dist.sharded_scan(ts.ops.add, x, "sp"))(ts.ones((3,)))
+    Tensor([3] f32, [1, 2, 3])
     """
     local = associative_scan(combine, elements, axis=dim)
     ranks = size_of(axis)

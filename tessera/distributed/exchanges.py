@@ -28,12 +28,23 @@ def _if_split(axis: str | None, move: Callable[[Any], Any], back: Callable[[Any]
 
 
 def enter_split(value: Any, axis: str) -> Any:
-    """What all ranks have, as it enters a layer of which each has a part: its cotangents are summed over them."""
+    """What all ranks have, as it enters a layer of which each has a part: its cotangents are summed over them.
+
+    >>> layer = ts.jit(lambda x, w: ts.dist.leave_split(ts.dist.enter_split(x, "tp") @ w, "tp"))
+    >>> with ts.dist.mesh(tp=1):
+    ...     layer(ts.ones((1, 2)), ts.ones((2, 1)))
+    Tensor([1, 1] f32, [[2]])
+    """
     return _if_split(axis, lambda x: x * 1.0, lambda x: all_reduce(x, axis), value)
 
 
 def leave_split(value: Any, axis: str) -> Any:
-    """The sum of what the parts of a layer give; its cotangent is the same on all ranks already."""
+    """The sum of what the parts of a layer give; its cotangent is the same on all ranks already.
+
+    >>> with ts.dist.mesh(tp=1):
+    ...     ts.jit(lambda x: ts.dist.leave_split(x, "tp"))(ts.ones((2,)))
+    Tensor([2] f32, [1, 1])
+    """
     return _if_split(axis, lambda x: all_reduce(x, axis), lambda x: x * 1.0, value)
 
 
@@ -67,7 +78,12 @@ def _along(axis: str, dim: int) -> Partition:
 
 
 def shift(value: Any, axis: str, by: int = 1) -> Any:
-    """What the rank whose index is less by `by` has, around the ring of an axis; cotangents go the other way."""
+    """What the rank whose index is less by `by` has, around the ring of an axis; cotangents go the other way.
+
+    >>> with ts.dist.mesh(sp=1):
+    ...     ts.jit(lambda x: ts.dist.shift(x, "sp"))(ts.ones((2,)))
+    Tensor([2] f32, [1, 1])
+    """
     return _if_split(axis, lambda x: _rotate(x, axis, by), lambda x: _rotate(x, axis, -by), value)
 
 

@@ -51,6 +51,15 @@ def split_rule(
     `cuts(module, axis)` gives the cuts of its parameters by their names in it; `layer(module, axis, sequence)` makes,
     of the module with this rank's parameters, what is called in its place: it takes what all ranks have and gives the
     sum over them (`enter_split`, `leave_split`), or with `sequence` parts along dim 1.
+
+    >>> class Wide(ts.nn.Module):
+    ...     weight: ts.Tensor
+    ...
+    ...     def __call__(self, x):
+    ...         return x @ self.weight @ self.weight.T
+    >>> def layer(module, axis, sequence):
+    ...     return lambda x: ts.dist.leave_split(module(ts.dist.enter_split(x, axis)), axis)
+    >>> ts.dist.split_rule(Wide, lambda module, axis: {"weight": ts.dist.Cut(axis, 1)}, layer)
     """
     if not (isinstance(kind, type) and issubclass(kind, Module)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(

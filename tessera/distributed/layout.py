@@ -42,6 +42,9 @@ class Parallel:
     `local_batch` each rank passes its own part of the batch. `pipeline` divides the blocks of a GPT into stages,
     through which `microbatches` pass in the order of `schedule`: `1f1b`, or `interleaved` with `chunks` stages on
     each rank.
+
+    >>> ts.dist.Parallel(tensor="tp", zero=1).axes
+    ('dp', 'tp')
     """
 
     data: str | None = "dp"

@@ -42,7 +42,7 @@ def events_of(plan: Pipeline, position: int) -> list[Event]:
 
     >>> found = events_of(pipeline("1f1b", stages=2, microbatch=2), 0)
     >>> " ".join(str(one) if isinstance(one, Action) else f"{one.kind}>{one.target}" for one in found)
-    'F0 F>1 F1 B>0 B0 F>1 B>0 B1'
+    'F0 F>1 F1 F>1 B>0 B0 B>0 B1'
     """
     found: list[tuple[Any, ...]] = []
     for number, span in enumerate(plan.timetable().spans):

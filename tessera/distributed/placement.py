@@ -25,7 +25,11 @@ from tessera.types.frozen import frozen
 
 @frozen
 class Cut:
-    """One cut of a tensor: the mesh axis, the dim, and the sizes of sections of that dim, where it has several."""
+    """One cut of a tensor: the mesh axis, the dim, and the sizes of sections of that dim, where it has several.
+
+    >>> ts.dist.Cut("tp", 1).size(whole=48, count=4), ts.dist.Cut("tp", 1, (16, 8, 8)).size(whole=32, count=4)
+    (12, 8)
+    """
 
     axis: str
     dim: int

@@ -42,7 +42,13 @@ BUCKET = 1 << 22
 
 
 class Recipe:
-    """How a model is trained by the ranks of the mesh around: see `ts.dist.recipe`."""
+    """How a model is trained by the ranks of the mesh around: see `ts.dist.recipe`.
+
+    >>> with ts.dist.mesh(dp=1):
+    ...     recipe = ts.dist.recipe({"w": ts.ones((4, 2))}, zero=3)
+    ...     recipe.gather(recipe.take({"w": ts.ones((4, 2))}))["w"].shape
+    (4, 2)
+    """
 
     def __init__(self, config: Parallel, layout: Layout, mesh: Mesh, whole: Whole) -> None:
         self.config, self.layout, self.mesh, self.whole = config, layout, mesh, whole
