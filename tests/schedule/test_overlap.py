@@ -27,7 +27,10 @@ from tessera.ir.base.verify import verify
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes import split_collectives
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
+from tessera.ir.schedule.passes import overlap_collectives
+from tessera.ir.schedule.passes.overlap_collectives import MOST_STARTED, OverlapCollectives
 from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.typed_ops import CollectiveStartOp, CollectiveWaitOp
 from tessera.types.dtype import BY_NAME
 from tests.oracles.schedule_interpreter import run_program
 from tests.runtime.ranks.threads import on_ranks
@@ -222,3 +225,43 @@ def test_the_choice_is_one_of_the_program_and_has_a_source() -> None:
         texts = [ts.jit(step, overrides=given).lower(x, x).schedule for given in ({}, {"collectives.overlap": False})]
     waits = [text.rindex("tsched.collective_wait") < text.rindex("tsched.call @matmul") for text in texts]
     assert waits == [False, True]
+
+
+def chain_of(count: int, sent: str) -> str:
+    """A program with so many gathers, of what it takes or of what it computes, and a use of each in order."""
+    lines = ["tsched.module @many(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[8], f32> {"]
+    for at in range(count):
+        made = "%x" if sent == "taken" else f"%a{at}"
+        if sent == "computed":
+            lines.append(f"  %a{at} = tsched.fuse @own{at}(%x) : !tgraph.tensor<[4], f32>")
+        about = f'{{number = {at}, call = "all_gather", axis = "dp", ranks = 2}}'
+        lines.append(f"  %s{at} = tsched.collective_start {made} {about} : !tgraph.tensor<[8], f32>")
+        lines.append(f"  %r{at} = tsched.collective_wait {made}, %s{at} {{number = {at}}} : !tgraph.tensor<[8], f32>")
+        before = f"%y{at - 1}, " if at else ""
+        lines.append(f"  %y{at} = tsched.fuse @use{at}({before}%r{at}) : !tgraph.tensor<[8], f32>")
+    return "\n".join([*lines, f"  tsched.return %y{count - 1}", "}"])
+
+
+@pytest.mark.parametrize("sent", ["taken", "computed"])
+def test_no_more_are_under_way_than_the_window_has(sent: str) -> None:
+    module = parse_module(chain_of(3 * MOST_STARTED, sent))
+    OverlapCollectives().run(module)
+    verify(module)
+    under_way, most, starts, waited = 0, 0, list[int](), list[int]()
+    for op in module.walk():
+        if isinstance(op, CollectiveStartOp):
+            under_way, starts = under_way + 1, [*starts, op.value("number")]
+            # One behind the window starts when the one a window before it was waited for.
+            assert op.value("number") < MOST_STARTED or op.value("number") - MOST_STARTED in waited
+        elif isinstance(op, CollectiveWaitOp):
+            under_way, waited = under_way - 1, [*waited, op.value("number")]
+        most = max(most, under_way)
+    assert starts == list(range(3 * MOST_STARTED))
+    assert most == MOST_STARTED
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_small_window_keeps_every_bit(seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap_collectives, "MOST_STARTED", most)
+    test_overlapping_keeps_every_bit_and_the_order_of_starts(seed)
