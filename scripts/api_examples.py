@@ -32,7 +32,19 @@ VALUES = {
 """Values that examples share; the first one an example uses is the operand whose dtypes are tried."""
 
 OPS = {
+    "adaptive_avg_pool": "ts.ops.adaptive_avg_pool(image, 2)",
+    "adaptive_max_pool": "ts.ops.adaptive_max_pool(image, 2)",
     "add": "ts.ops.add(x, y)",
+    "batch_norm": "ts.ops.batch_norm(x, y, y)",
+    "embedding_bag": "ts.ops.embedding_bag(x, ts.array([[0, 1]]))",
+    "sum_windows": "ts.ops.sum_windows(ts.ones((1, 4, 4)), (3, 3), 2)",
+    "group_norm": "ts.ops.group_norm(x, 1)",
+    "instance_norm": "ts.ops.instance_norm(signal).shape",
+    "interpolate": 'ts.ops.interpolate(image, 6, "linear").shape',
+    "pad_with": "ts.ops.pad_with(y, 1)",
+    "pixel_shuffle": "ts.ops.pixel_shuffle(ts.ones((1, 4, 2, 2)), 2).shape",
+    "pixel_unshuffle": "ts.ops.pixel_unshuffle(image, 2).shape",
+    "unfold": "ts.ops.unfold(image, 3).shape",
     "bincount": "ts.ops.bincount(n, 3)",
     "block_diag": "ts.ops.block_diag(x, x)",
     "broadcast_arrays": "ts.ops.broadcast_arrays(x, y)[1]",

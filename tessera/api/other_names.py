@@ -25,11 +25,12 @@ def _write(names: str, instead: str) -> dict[str, str]:
 
 
 _ABSENT = (
-    "addmv addr amp apply_along_axis avg_pool3d broadcast broadcast_tensors conv3d det eig eigh cholesky embedding_bag"
-    " fill_diagonal frexp geqrf iinfo interp inv inverse isin isnat linear_cross_entropy lstsq ma max_pool3d"
-    " max_unpool1d max_unpool2d max_unpool3d mode modf nancumprod nancumsum new os pinv qr quantized_gru renorm rrelu"
-    " signal slogdet solve svd tofile ulong ushort vander is_quantized isdtype flatiter rsub broadcast_shapes"
-    " histogram2d histogramdd igamma igammac intc is_nonzero lu mvlgamma nanpercentile pdist polygamma"
+    "addmv addr amp apply_along_axis avg_pool3d broadcast broadcast_tensors conv3d det eig eigh cholesky fill_diagonal"
+    " frexp geqrf iinfo interp inv inverse isin isnat linear_cross_entropy lstsq ma max_pool3d max_unpool1d"
+    " max_unpool2d max_unpool3d mode modf nancumprod nancumsum new os pinv qr quantized_gru renorm rrelu signal"
+    " slogdet solve svd tofile ulong ushort vander is_quantized isdtype flatiter rsub broadcast_shapes histogram2d"
+    " histogramdd igamma igammac intc is_nonzero lu mvlgamma nanpercentile pdist polygamma batch_norm_elemt"
+    " batch_norm_stats cudnn_batch_norm mkldnn_adaptive_avg_pool2d windows"
 )
 """What other libraries have and Tessera has not, where the nearest name here is something else."""
 
@@ -79,7 +80,11 @@ OPS: Mapping[str, str] = {
     **_write("index_select", "ops.take(x, indices, axis)"),
     **_write("layer_norm LayerNorm", "ops.layernorm(x, weight, bias)"),
     **_write("rms_norm RMSNorm", "ops.rmsnorm(x, weight)"),
-    **_write("batch_norm", "ops.layernorm(x, weight, bias)"),
+    **_write("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", "ops.adaptive_avg_pool(x, size)"),
+    **_write("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", "ops.adaptive_max_pool(x, size)"),
+    **_write("upsample resize", "ops.interpolate(x, size, 'linear')"),
+    **_write("im2col", "ops.unfold(x, window)"),
+    **_write("col2im", "ops.sum_windows(x, size, window)"),
     **_write("remainder", "ops.mod(a, b)"),
     **_write("swish", "ops.silu(x)"),
     **_write("logistic expit", "ops.sigmoid(x)"),

@@ -8,6 +8,7 @@ from tessera.frontend.functions.composite import *  # noqa: F403
 from tessera.frontend.functions.contraction import *  # noqa: F403
 from tessera.frontend.functions.creation import *  # noqa: F403
 from tessera.frontend.functions.elementwise import *  # noqa: F403
+from tessera.frontend.functions.images import *  # noqa: F403
 from tessera.frontend.functions.indexing import *  # noqa: F403
 from tessera.frontend.functions.lookup import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
