@@ -36,6 +36,9 @@ GROUP = 32
 WIDE = 128
 """Lanes of a pass of min and max alone, whose result no order changes: more independent chains hide latency."""
 
+TINY = 4
+"""Elements of a row that lanes over rows take: CPUs pick lanes so far apart from vectors, and gather others."""
+
 LINE, SECTOR, TILE = 128, 8, 2048
 """Bytes of a line of a GPU's memory, columns that it reads at least, and elements of a tile of few rows."""
 
@@ -104,9 +107,22 @@ class RowKernel:
         self.by_columns = bool(self.parallel) and rank - 1 not in space.axes
         self.extent = product(space.shape[axis] for axis in space.axes)
         self.walk, self.flat = self._walk_of()
+        self.by_columns |= self._has_tiny_rows()
         self.width = self._columns() if self.by_columns else 1
         self.outer = self._count_outer() if self.by_columns else 1
         """Rows of columns of a program, where they are few and short."""
+
+    def _has_tiny_rows(self) -> bool:
+        """Whether lanes of a CPU have a row each: a vector for a row would be mask but for a few elements."""
+        machine, types = self.request.machine, self.body.types
+        if machine.is_gpu or not self.parallel or self.extent.value not in range(2, TINY + 1):
+            return False
+        count = self.walk.extents[-1].value
+        is_filled = count is None or count >= 4 * machine.lanes
+        # What is as large as the rows is scattered, and bytes are picked by AVX-512 alone.
+        is_scattered = any(value not in self.plan.ready for value in self.body.outputs) and self.count_flops() <= LIGHT
+        is_narrow = machine.lanes < 16 and any(types[value].dtype.bytes == 1 for value in self.body.inputs)
+        return is_filled and not is_scattered and not is_narrow
 
     def _columns(self) -> int:
         """Columns of a program: a vector of a CPU; of a GPU as many as a line of memory has, or a tile of few rows."""
@@ -296,8 +312,12 @@ class RowKernel:
         self, level: int, reducers: list[Reducer], stored: list[int], kept: list[int], lanes: int = GROUP
     ) -> None:
         """A pass in any order, so many elements at a time."""
-        if self.by_columns and self.request.machine.is_gpu:
+        machine = self.request.machine
+        if self.by_columns and machine.is_gpu:
             lanes = max(1, 2 * TILE // (self.width * self.outer))
+        elif not self.by_columns and not machine.is_gpu and self.extent.value is not None:
+            # Of a short row vectors beyond its end would be masks and nothing else.
+            lanes = min(lanes, max(machine.lanes, next_power_of_two(self.extent.value)))
         reducers = [reducer.with_shape((lanes, *self.row_region.sizes)) for reducer in reducers]
         starts = [tile for reducer in reducers for tile in reducer.start()]
 
