@@ -16,7 +16,7 @@ from tessera.diagnostics.codes import ArgumentError
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph import dialect
 from tessera.ir.graph.sharding.factors import FactorRule, Factors
-from tessera.ir.graph.sharding.lowered import lower_composites
+from tessera.ir.graph.sharding.partition import lower_composites
 from tessera.ir.graph.sharding.rules import factor_rule
 from tessera.ir.schedule.costs import flops_of
 from tessera.ir.schedule.emit.evaluate import spec_of
