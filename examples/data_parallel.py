@@ -45,11 +45,12 @@ def train(steps: int, width: int, zero: int) -> tuple[list[float], int]:
 def main(ranks: int = 2, steps: int = 20, width: int = 32) -> None:
     """One rank, and then several, who come to the same bits with a part of the state each."""
     alone, whole = train(steps, width, 0)
-    for losses, held in dist.run(train, ranks=ranks, args=(steps, width, 1)):
+    found = dist.run(train, ranks=ranks, args=(steps, width, 1))
+    for losses, held in found:
         assert losses == alone, "a bit depends on the number of ranks"
         assert held < whole / ranks + 64
     print(f"loss {alone[0]:.3f} -> {alone[-1]:.3f} on 1 and on {ranks} ranks, bit for bit")
-    print(f"the optimizer's state takes {whole} bytes on one rank, and {held} on each of {ranks}")
+    print(f"the optimizer's state takes {whole} bytes on one rank, and {found[0][1]} on each of {ranks}")
 
 
 if __name__ == "__main__":

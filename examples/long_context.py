@@ -50,9 +50,12 @@ def combine(left: Any, right: Any) -> Any:
 def recurrence(length: int) -> Any:
     """A linear recurrence over a sequence of which each rank has a part, as state-space models have it."""
     a, b = ops.cos(ts.arange(length) * 0.1), ops.sin(ts.arange(length) * 0.3)
-    scan = dist.shard_map(lambda a, b: dist.sharded_scan(combine, (a, b), "sp")[1], dist.P("sp"), dist.P("sp"))
+
+    def scan(a: Any, b: Any) -> Any:
+        return dist.sharded_scan(combine, (a, b), "sp")[1]
+
     with dist.mesh(sp=dist.world_size()):
-        return np.asarray(scan(a, b))
+        return np.asarray(dist.shard_map(scan, dist.P("sp"), dist.P("sp"))(a, b))
 
 
 def main(ranks: int = 2, steps: int = 20, length: int = 32) -> None:

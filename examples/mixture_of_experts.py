@@ -30,7 +30,7 @@ def counted_loss(model: nn.GPT, batch: dict[str, Any]) -> Any:
 
 def train(steps: int, width: int, choices: dict[str, Any]) -> tuple[list[float], float]:
     """What one rank does: its losses, and what was dropped at the last step, as a mean over ranks."""
-    sizes = {"vocabulary": 32, "length": 16, "width": width, "hidden": width, "depth": 1, "heads": 4}
+    sizes: dict[str, Any] = {"vocabulary": 32, "length": 16, "width": width, "hidden": width, "depth": 1, "heads": 4}
     config = nn.GPTConfig(mlp="moe", experts=4, top_experts=2, **sizes)
     model = nn.GPT.init(ts.random.key(0), config)
     optimizer = ts.optim.adamw(1e-2)

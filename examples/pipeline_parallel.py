@@ -50,7 +50,7 @@ def main(ranks: int = 2, steps: int = 20, width: int = 16) -> None:
         for losses, _ in found:
             np.testing.assert_allclose(losses, alone, rtol=1e-3)
         kept = ", ".join(str(most) for _, most in found)
-        print(f"{choices['schedule']}: loss {alone[0]:.3f} -> {losses[-1]:.3f}; inputs kept by each rank: {kept}")
+        print(f"{choices['schedule']}: loss {alone[0]:.3f} -> {found[0][0][-1]:.3f}; inputs kept by each rank: {kept}")
 
 
 if __name__ == "__main__":

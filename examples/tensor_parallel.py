@@ -46,11 +46,12 @@ def train(steps: int, width: int, sequence: bool) -> tuple[list[float], list[int
 def main(ranks: int = 2, steps: int = 20, width: int = 32) -> None:
     """One rank, and then several with parts of each layer, who have the same losses up to the order of sums."""
     alone, whole = train(steps, width, False)
-    for losses, part in dist.run(train, ranks=ranks, args=(steps, width, True)):
+    found = dist.run(train, ranks=ranks, args=(steps, width, True))
+    for losses, part in found:
         np.testing.assert_allclose(losses, alone, rtol=1e-3)
         assert part == [whole[0], whole[1] // ranks]
     print(f"loss {alone[0]:.3f} -> {alone[-1]:.3f} on 1 and on {ranks} ranks")
-    print(f"the projection of a block is {whole} on one rank, and {part} on each of {ranks}")
+    print(f"the projection of a block is {whole} on one rank, and {found[0][1]} on each of {ranks}")
 
 
 if __name__ == "__main__":

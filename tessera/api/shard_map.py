@@ -64,7 +64,7 @@ def P(*dims: str | Sequence[str] | None) -> Partition:  # noqa: N802 - the field
     """
     made: list[Axes] = []
     for dim in dims:
-        named = () if dim is None else tuple(dim) if isinstance(dim, tuple | list) else (dim,)
+        named: tuple[Any, ...] = () if dim is None else tuple(dim) if isinstance(dim, tuple | list) else (dim,)
         if not all(isinstance(axis, str) and axis for axis in named):
             raise ArgumentError(
                 f"`P` takes names of mesh axes, tuples of them, or None, got {dim!r}", fix='write `P("dp", None)`'
