@@ -65,7 +65,8 @@ def main(ranks: int = 2, steps: int = 20, length: int = 32) -> None:
         np.testing.assert_allclose(losses, alone, rtol=1e-3)
     for found in dist.run(recurrence, ranks=ranks, args=(length,)):
         np.testing.assert_allclose(found, recurrence(length), rtol=1e-4, atol=1e-5)
-    print(f"loss {alone[0]:.3f} -> {alone[-1]:.3f}: {length} tokens on 1 rank, {length // ranks} on each of {ranks}")
+    tokens = f"{length} tokens on 1 rank, and {length // ranks} on each of {ranks}"
+    print(f"loss {alone[0]:.3f} -> {alone[-1]:.3f} with {tokens}")
 
 
 if __name__ == "__main__":
