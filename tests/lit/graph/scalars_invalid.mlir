@@ -253,3 +253,87 @@ tgraph.func @bitcast(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], i32> a
   %0 = tgraph.bitcast %x0 {dtype = i32, source = f32} : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], i32>
   tgraph.return %0 : (!tgraph.tensor<[], i32>) -> ()
 }
+// -----
+// CHECK: error[T0301]: `asin` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @asin(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.asin %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `acos` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @acos(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.acos %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `atan` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @atan(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.atan %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `sinh` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @sinh(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.sinh %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `cosh` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @cosh(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.cosh %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `asinh` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @asinh(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.asinh %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `acosh` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @acosh(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.acosh %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `atanh` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @atanh(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.atanh %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `log10` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @log10(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.log10 %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `erfc` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @erfc(%x0: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.erfc %x0 : (!tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `hypot` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @hypot(%x0: !tgraph.tensor<[], bool>, %x1: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.hypot %x0, %x1 : (!tgraph.tensor<[], bool>, !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `copysign` takes f32 f64 bf16 f16 f8e4m3 f8e5m2, got `x` of bool
+tgraph.func @copysign(%x0: !tgraph.tensor<[], bool>, %x1: !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.copysign %x0, %x1 : (!tgraph.tensor<[], bool>, !tgraph.tensor<[], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `population_count` takes i64 i32 i16 i8 u64 u32 u16 u8, got `x` of f32
+tgraph.func @population_count(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.population_count %x0 : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `gcd` takes i64 i32 i16 i8 u64 u32 u16 u8, got `x` of f32
+tgraph.func @gcd(%x0: !tgraph.tensor<[], f32>, %x1: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.gcd %x0, %x1 : (!tgraph.tensor<[], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
