@@ -70,3 +70,13 @@ tgraph.func @round_stochastic(%x0: !tgraph.tensor<[N323], f32>, %x1: !tgraph.ten
   %0 = tgraph.round_stochastic %x0, %x1 {format = "bf16"} : (!tgraph.tensor<[N323], f32>, !tgraph.tensor<[N323], u32>) -> !tgraph.tensor<[N323], bf16>
   tgraph.return %0 : (!tgraph.tensor<[N323], bf16>) -> ()
 }
+// -----
+// A leaf of a tensor beyond the caches is touched in order, before it is read far apart.
+// CHECK-LABEL: tsched.module @leaves(
+// CHECK:       ttarget.loop
+// CHECK:       ttarget.prefetch %0, {{.*}}elements = 1024, ahead = 4096}
+// CHECK-NEXT:  ttarget.loop
+tgraph.func @leaves(%x0: !tgraph.tensor<[4096, 4096], f32>) -> !tgraph.tensor<[4096], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.sum %x0 {axes = [1], accumulate = f32} : (!tgraph.tensor<[4096, 4096], f32>) -> !tgraph.tensor<[4096], f32>
+  tgraph.return %0 : (!tgraph.tensor<[4096], f32>) -> ()
+}
