@@ -500,3 +500,160 @@ tgraph.func @fma_chain(%x0: !tgraph.tensor<[N7, N33], bf16>, %x1: !tgraph.tensor
   %0 = tgraph.fma_chain %x0, %x1, %x2, %x3 {accumulate = f32, dtype = bf16} : (!tgraph.tensor<[N7, N33], bf16>, !tgraph.tensor<[N33], bf16>, !tgraph.tensor<[N7, N33], bf16>, !tgraph.tensor<[N33], bf16>) -> !tgraph.tensor<[N7, N33], bf16>
   tgraph.return %0 : (!tgraph.tensor<[N7, N33], bf16>) -> ()
 }
+// -----
+// Angle whose sine is `x`, from -pi/2 to pi/2; NaN beyond 1.
+// CHECK-LABEL: tsched.module @asin(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "asin"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @asin(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.asin %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// Angle whose cosine is `x`, from 0 to pi; NaN beyond 1.
+// CHECK-LABEL: tsched.module @acos(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "acos"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @acos(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.acos %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// Angle whose tangent is `x`, from -pi/2 to pi/2.
+// CHECK-LABEL: tsched.module @atan(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "atan"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @atan(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.atan %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// Hyperbolic sine.
+// CHECK-LABEL: tsched.module @sinh(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "sinh"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @sinh(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.sinh %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// Hyperbolic cosine.
+// CHECK-LABEL: tsched.module @cosh(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "cosh"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @cosh(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.cosh %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// Inverse of the hyperbolic sine.
+// CHECK-LABEL: tsched.module @asinh(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "asinh"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @asinh(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.asinh %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// Inverse of the hyperbolic cosine; NaN below 1.
+// CHECK-LABEL: tsched.module @acosh(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "acosh"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @acosh(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.acosh %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// Inverse of the hyperbolic tangent; NaN beyond 1.
+// CHECK-LABEL: tsched.module @atanh(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "atanh"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @atanh(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.atanh %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// Logarithm to base 10.
+// CHECK-LABEL: tsched.module @log10(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "log10"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @log10(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.log10 %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// 1 less the error function, with all digits in its tail.
+// CHECK-LABEL: tsched.module @erfc(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "erfc"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @erfc(%x0: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.erfc %x0 : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// `sqrt(x**2 + y**2)` without overflow.
+// CHECK-LABEL: tsched.module @hypot(
+// CHECK:       ttile.kernel @{{.*}}writes = [2]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.elementwise %[[V0]], %[[V1]] {fn = "hypot"}
+// CHECK-NEXT:  ttile.store %[[V2]], %2, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @hypot(%x0: !tgraph.tensor<[N], f32>, %x1: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.hypot %x0, %x1 : (!tgraph.tensor<[N], f32>, !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// The magnitude of `x` with the sign of `y`.
+// CHECK-LABEL: tsched.module @copysign(
+// CHECK:       ttile.kernel @{{.*}}writes = [2]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.elementwise %[[V0]], %[[V1]] {fn = "copysign"}
+// CHECK-NEXT:  ttile.store %[[V2]], %2, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @copysign(%x0: !tgraph.tensor<[N], f32>, %x1: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.copysign %x0, %x1 : (!tgraph.tensor<[N], f32>, !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}
+// -----
+// How many bits are set; of a negative number in two's complement.
+// CHECK-LABEL: tsched.module @population_count(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.elementwise %[[V0]] {fn = "popcount"}
+// CHECK-NEXT:  ttile.store %[[V1]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @population_count(%x0: !tgraph.tensor<[N], i32>) -> !tgraph.tensor<[N], i32> attributes {names = ["x0"]} {
+  %0 = tgraph.population_count %x0 : (!tgraph.tensor<[N], i32>) -> !tgraph.tensor<[N], i32>
+  tgraph.return %0 : (!tgraph.tensor<[N], i32>) -> ()
+}
+// -----
+// The greatest common divisor, not negative; of 0 and 0 it is 0.
+// CHECK-LABEL: tsched.module @gcd(
+// CHECK:       ttile.kernel @{{.*}}writes = [2]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.elementwise %[[V0]], %[[V1]] {fn = "gcd"}
+// CHECK-NEXT:  ttile.store %[[V2]], %2, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N]}
+tgraph.func @gcd(%x0: !tgraph.tensor<[N], i32>, %x1: !tgraph.tensor<[N], i32>) -> !tgraph.tensor<[N], i32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.gcd %x0, %x1 : (!tgraph.tensor<[N], i32>, !tgraph.tensor<[N], i32>) -> !tgraph.tensor<[N], i32>
+  tgraph.return %0 : (!tgraph.tensor<[N], i32>) -> ()
+}
