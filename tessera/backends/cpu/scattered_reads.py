@@ -1,6 +1,6 @@
 """Loops that read a stretch of memory out of order: the stretch is touched before, line by line and in order.
 
-Sums take the elements of a leaf far apart first: a loop over its lanes reads 16 places of 4 KB in each iteration. The
+Sums take the elements of a leaf far apart first: a loop over its lanes reads 16 offsets of 4 KB in each iteration. The
 prefetchers of a CPU follow few streams at a time, so what such a loop reads of memory beyond the caches comes at a
 third of the rate that it does in order. A loop before it, which reads a byte of each line in order and asks for the
 same line of the next stretch, is a stream that they follow: 32 MB of f32 take 0.7 ms instead of 3.5, where one pass in
@@ -25,13 +25,13 @@ from tessera.types.frozen import frozen
 LEAST_BYTES = 8 << 20
 """Bytes of a tensor from which on it is taken to be beyond a core's own caches."""
 _LEAST_STRETCH, _MOST_STRETCH = 1 << 9, 1 << 13
-"""Bytes of a stretch: what is shorter a core has under way at once, what is longer is too much of the first cache."""
-_LEAST_PLACES = 4
-"""Places that an iteration reads from: a prefetcher follows fewer by itself."""
+"""Bytes of a stretch: what is shorter a core has under way together, what is longer is too much of the first cache."""
+_LEAST_OFFSETS = 4
+"""Offsets that an iteration reads from: a prefetcher follows fewer by itself."""
 
 
 @frozen
-class _Place:
+class _Access:
     """Elements that are read together: by which op of a block, from where on, and how many."""
 
     op: SpecOp
@@ -71,8 +71,8 @@ class ScatteredReads:
         bodies = [op for kind in (LoopOp, ProgramsOp) for op in self.kernel.walk() if isinstance(op, kind)]
         for around in bodies if self.starts else ():
             for buffer in self.starts:
-                places = list(self._places(around, buffer))
-                stretch = _join(places) if _are_scattered(places) else None
+                accesses = list(self._accesses(around, buffer))
+                stretch = _join(accesses) if _are_scattered(accesses) else None
                 if stretch is not None and self._is_new(around, buffer, stretch):
                     self._touch(buffer, stretch)
 
@@ -83,17 +83,17 @@ class ScatteredReads:
             return op.expr.substitute(dict(zip(op.names, map(self._expr, op.operands), strict=True)))
         return Dim.symbol(self.names.setdefault(index, f"_i{len(self.names)}"))
 
-    def _places(self, around: LoopOp | ProgramsOp, buffer: SSAValue) -> Iterator[_Place]:
+    def _accesses(self, around: LoopOp | ProgramsOp, buffer: SSAValue) -> Iterator[_Access]:
         """What the ops of a body read of a buffer, in order: loads, and loops whose loads go on from lane to lane."""
         for op in around.body.block.ops:
             if isinstance(op, LoadOp) and op.buffer is buffer and _is_plain(op):
                 type = op.result.type
                 assert isinstance(type, VectorAttr)
-                yield _Place(op, self._offset(op), type.sizes[-1])
+                yield _Access(op, self._offset(op), type.sizes[-1])
             elif isinstance(op, LoopOp):
-                yield from self._places_of_loop(op, buffer)
+                yield from self._accesses_of_loop(op, buffer)
 
-    def _places_of_loop(self, loop: LoopOp, buffer: SSAValue) -> Iterator[_Place]:
+    def _accesses_of_loop(self, loop: LoopOp, buffer: SSAValue) -> Iterator[_Access]:
         low, high = (self._expr(value).value for value in (loop.low, loop.high))
         if low is None or high is None or high <= low:
             return
@@ -103,7 +103,7 @@ class ScatteredReads:
                 offset = self._offset(load)
                 start = offset.substitute({name: Dim.constant(low) for name in lane.symbols})
                 if offset - lane == start - low:
-                    yield _Place(loop, start, high - low)
+                    yield _Access(loop, start, high - low)
 
     def _offset(self, load: LoadOp) -> Dim:
         return load.offset.substitute(dict(zip(load.coords, map(self._expr, load.at), strict=False)))
@@ -146,22 +146,22 @@ class ScatteredReads:
         block.insert_op_before(made, stretch.op)
 
 
-def _join(places: Sequence[_Place]) -> _Stretch | None:
-    """The memory from the first element of some places to the last; None where they are not known to be near."""
-    first = places[0]
-    apart = [(place.start - first.start).value for place in places]
+def _join(accesses: Sequence[_Access]) -> _Stretch | None:
+    """The memory from the first element of some accesses to the last; None where they are not known to be near."""
+    first = accesses[0]
+    apart = [(access.start - first.start).value for access in accesses]
     known = [at for at in apart if at is not None]
     if len(known) < len(apart):
         return None
-    end = max(at + place.elements for at, place in zip(known, places, strict=True))
+    end = max(at + access.elements for at, access in zip(known, accesses, strict=True))
     return _Stretch(first.op, first.start + min(known), end - min(known))
 
 
-def _are_scattered(places: Sequence[_Place]) -> bool:
-    """Whether places are several, and one is behind the next that is read, or a loop reads all of them by turns."""
-    apart = [(place.start - places[0].start).value or 0 for place in places]
-    is_looped = len({place.op for place in places}) < len(places)
-    return len(set(apart)) >= _LEAST_PLACES and (is_looped or apart != sorted(apart))
+def _are_scattered(accesses: Sequence[_Access]) -> bool:
+    """Whether accesses are several, and one is behind the next that is read, or a loop reads all of them in alternation."""
+    apart = [(access.start - accesses[0].start).value or 0 for access in accesses]
+    is_looped = len({access.op for access in accesses}) < len(accesses)
+    return len(set(apart)) >= _LEAST_OFFSETS and (is_looped or apart != sorted(apart))
 
 
 def _may_be_large(argument: BlockArgument) -> bool:
