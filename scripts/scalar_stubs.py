@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -25,13 +26,18 @@ def render() -> dict[Path, str]:
 
 
 def _text(imports: str, arities: dict[str, int], parameters: tuple[str, str], results: tuple[str, str]) -> str:
-    listed = "".join(f'    "{name}",\n' for name in sorted(arities))
+    listed = "".join(f'    "{name}",\n' for name in sorted(arities, key=_natural))
     functions = "".join(
         f"def {name}({', '.join(parameters[:arity]) if arity > 1 else 'x: Any'}) -> {results[arity - 1]}: ...\n"
         for name, arity in sorted(arities.items())
     )
     head = f"{HEAD}\n\nfrom typing import Any\n" + (f"\n{imports}" if imports else "")
     return f"{head}\n__all__ = [\n{listed}]\n\n{functions}"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """What orders names as ruff orders `__all__`: numbers in them by value, so that `log2` is before `log10`."""
+    return [(int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
 def main() -> int:

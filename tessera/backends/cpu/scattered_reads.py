@@ -158,7 +158,7 @@ def _join(accesses: Sequence[_Access]) -> _Stretch | None:
 
 
 def _are_scattered(accesses: Sequence[_Access]) -> bool:
-    """Whether accesses are several, and one is behind the next that is read, or a loop reads all of them in alternation."""
+    """Whether accesses are several, and one is behind the next that is read, or a loop alternates among them."""
     apart = [(access.start - accesses[0].start).value or 0 for access in accesses]
     is_looped = len({access.op for access in accesses}) < len(accesses)
     return len(set(apart)) >= _LEAST_OFFSETS and (is_looped or apart != sorted(apart))
