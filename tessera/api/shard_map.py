@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tessera.api.autodiff import jit_like
 from tessera.api.collectives import all_gather, all_reduce, axis_index
@@ -23,62 +23,37 @@ from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, flatten, leaf_paths, node_of, unflatten
 from tessera.runtime.ranks.world import Mesh, mesh_in_force
 from tessera.types.frozen import frozen
+from tessera.types.sharding import Sharding
 
 Axes = tuple[str, ...]
 
 
-@frozen
-class Partition:
-    """Where the parts of an array lie: for each dim the mesh axes that divide it; `P(...)` makes one.
+class _Local:
+    """What `LOCAL` is of."""
 
-    Dims that are not named are whole on every rank. `LOCAL`, in place of one, passes each rank's own value.
-
-    >>> ts.dist.P("dp", "tp").axes, ts.dist.LOCAL
-    (('dp', 'tp'), LOCAL)
-    """
-
-    dims: tuple[Axes, ...]
-    is_local: bool = False
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        if self.is_local:
-            return "LOCAL"
-        shown = [repr(axes[0] if len(axes) == 1 else axes) if axes else "None" for axes in self.dims]
-        return f"P({', '.join(shown)})"
-
-    @property
-    def axes(self) -> Axes:
-        """All mesh axes that divide some dim."""
-        return tuple(axis for dim in self.dims for axis in dim)
+        return "LOCAL"
 
 
-LOCAL = Partition((), is_local=True)
-"""In place of a partition: values that are each rank's own, which pass as they are."""
+LOCAL = _Local()
+"""In place of a sharding: values that are each rank's own, which pass as they are."""
+
+Spec: TypeAlias = Sharding | _Local
 
 
-def P(*dims: str | Sequence[str] | None) -> Partition:  # noqa: N802 - the field's name
-    """How an array is divided: for each dim a mesh axis, a tuple of several (the first varies slowest), or None.
+def P(*dims: str | Sequence[str] | None) -> Sharding:  # noqa: N802 - the field's name
+    """How an array is sharded: for each dim a mesh axis, a tuple of several (the first varies slowest), or None.
+
+    Dims that are not named are whole on every rank. It is short for `Sharding.of`.
+
+    Raises: ShardingError (T0307) for what is no name of an axis, or an axis that is there twice.
 
     >>> ts.dist.P("dp", None, ("tp", "sp"))
-    P('dp', None, ('tp', 'sp'))
+    [{dp}, {}, {tp, sp}]
     """
-    made: list[Axes] = []
-    for dim in dims:
-        named: tuple[Any, ...] = () if dim is None else tuple(dim) if isinstance(dim, tuple | list) else (dim,)
-        if not all(isinstance(axis, str) and axis for axis in named):
-            raise ArgumentError(
-                f"`P` takes names of mesh axes, tuples of them, or None, got {dim!r}", fix='write `P("dp", None)`'
-            )
-        made.append(named)
-    names = [axis for named in made for axis in named]
-    twice = next((axis for axis in names if names.count(axis) > 1), None)
-    if twice is not None:
-        raise ArgumentError(
-            f"`P` divides an array by mesh axis `{twice}` twice",
-            notes=("rule: a rank has one part of an array, by its position along an axis",),
-            fix="name each axis for one dim",
-        )
-    return Partition(tuple(made))
+    return Sharding.of(*dims)
 
 
 @explain_transform
@@ -209,24 +184,25 @@ def _argument_specs(specs: Any, positional: int, named: int, of: str = "in_specs
     return listed
 
 
-def _as_spec(value: Any) -> Partition | None:
-    """A partition, or None where the value is a tree of them."""
-    if isinstance(value, Partition):
+def _as_spec(value: Any) -> Spec | None:
+    """A sharding, or None where the value is a tree of them."""
+    if isinstance(value, Sharding | _Local):
         return value
     return P() if value is None else P(value) if isinstance(value, str) else None
 
 
 def _check_prefix(name: str, prefix: Any) -> None:
     for leaf in flatten(prefix)[0]:
-        if _as_spec(leaf) is None:
+        spec = _as_spec(leaf)
+        if spec is None or (isinstance(spec, Sharding) and spec.partial):
             raise ArgumentError(
                 f"`shard_map` takes `{name}` of `P(...)`, names of mesh axes and None, got {leaf!r}",
                 fix='write `P("dp", None)`: for each dim the mesh axis that divides it',
             )
 
 
-def _leaf_specs(prefix: Any, tree: Tree, what: str) -> list[Partition]:
-    """A partition for each leaf of a value, from a tree of them that is the beginning of its form."""
+def _leaf_specs(prefix: Any, tree: Tree, what: str) -> list[Spec]:
+    """A sharding for each leaf of a value, from a tree of them that is the beginning of its form."""
     spec = _as_spec(prefix)
     if spec is not None:
         return [spec] * tree.leaf_count
@@ -262,8 +238,8 @@ def _cross(value: Any, prefix: Any, what: str, border: _Border) -> Any:
     return unflatten(tree, made)
 
 
-def _cross_leaf(leaf: Any, spec: Partition, path: str, border: _Border) -> Any:
-    if spec.is_local or not (is_tensor(leaf) or hasattr(leaf, "shape")):
+def _cross_leaf(leaf: Any, spec: Spec, path: str, border: _Border) -> Any:
+    if isinstance(spec, _Local) or not (is_tensor(leaf) or hasattr(leaf, "shape")):
         return leaf
     value = as_tensor(leaf)
     _check_leaf(value, spec, path, border)
@@ -274,7 +250,7 @@ def _cross_leaf(leaf: Any, spec: Partition, path: str, border: _Border) -> Any:
     return move(value)
 
 
-def _check_leaf(value: Any, spec: Partition, path: str, border: _Border) -> None:
+def _check_leaf(value: Any, spec: Sharding, path: str, border: _Border) -> None:
     sizes = border.mesh.sizes
     for axis in spec.axes:
         if axis not in sizes or axis not in border.axes:
@@ -285,7 +261,7 @@ def _check_leaf(value: Any, spec: Partition, path: str, border: _Border) -> None
             )
     if len(spec.dims) > len(value.shape):
         raise ShapeError(
-            f"{path} has {len(value.shape)} dims, {list(value.shape)}, and its partition {spec} names {len(spec.dims)}",
+            f"{path} has {len(value.shape)} dims, {list(value.shape)}, and its sharding {spec} names {len(spec.dims)}",
             fix="name a mesh axis, or None, for each dim, from the first one on",
         )
     if not border.is_entry:
@@ -302,7 +278,7 @@ def _check_leaf(value: Any, spec: Partition, path: str, border: _Border) -> None
             )
 
 
-def take_part(value: Any, spec: Partition, mesh: Mesh) -> Any:
+def take_part(value: Any, spec: Sharding, mesh: Mesh) -> Any:
     """The part of a whole array that this rank has."""
     for dim, axes in enumerate(spec.dims):
         for axis in axes:
@@ -315,7 +291,7 @@ def take_part(value: Any, spec: Partition, mesh: Mesh) -> Any:
     return value
 
 
-def join_parts(value: Any, spec: Partition, mesh: Mesh) -> Any:
+def join_parts(value: Any, spec: Sharding, mesh: Mesh) -> Any:
     """The whole array of which this rank has a part."""
     for dim, axes in enumerate(spec.dims):
         for axis in reversed(axes):
@@ -329,7 +305,7 @@ def _sum_over(value: Any, axes: Axes, mesh: Mesh) -> Any:
     return value
 
 
-def _take_with_rules(spec: Partition, others: Axes, mesh: Mesh) -> Callable[[Any], Any]:
+def _take_with_rules(spec: Sharding, others: Axes, mesh: Mesh) -> Callable[[Any], Any]:
     def take(value: Any) -> Any:
         return take_part(value, spec, mesh)
 
@@ -340,7 +316,7 @@ def _take_with_rules(spec: Partition, others: Axes, mesh: Mesh) -> Callable[[Any
     return linear_with_rules(take, back)
 
 
-def _join_with_rules(spec: Partition, others: Axes, mesh: Mesh) -> Callable[[Any], Any]:
+def _join_with_rules(spec: Sharding, others: Axes, mesh: Mesh) -> Callable[[Any], Any]:
     count = functools.reduce(lambda product, axis: product * mesh.sizes[axis], others, 1)
 
     def join(value: Any) -> Any:
@@ -388,8 +364,8 @@ def linear_with_rules(
 # Batches of `pmap`: one element for each rank of the axis.
 
 
-def _at(axis: str, where: int) -> Partition:
-    return Partition((*[()] * where, (axis,)))
+def _at(axis: str, where: int) -> Sharding:
+    return Sharding((*[()] * where, (axis,)))
 
 
 def _batch_spec(value: Any, where: Any, axis: str) -> Any:

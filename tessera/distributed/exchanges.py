@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.api.collectives import all_gather, all_reduce, all_to_all, axis_index, reduce_scatter
-from tessera.api.shard_map import P, Partition, join_parts, linear_with_rules, take_part
+from tessera.api.shard_map import P, join_parts, linear_with_rules, take_part
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.runtime.ranks.world import mesh_in_force
 from tessera.types.dtype import FORMATS, DType
+from tessera.types.sharding import Sharding
 
 
 def size_of(axis: str | None) -> int:
@@ -70,7 +71,7 @@ def scatter_sum(value: Any, axis: str, dim: int) -> Any:
     return value if size_of(axis) == 1 else reduce_scatter(value, axis, dim)
 
 
-def _along(axis: str, dim: int) -> Partition:
+def _along(axis: str, dim: int) -> Sharding:
     return P(*[None] * dim, axis)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from tessera.diagnostics.codes import ShardingError
 from tessera.types.frozen import frozen
@@ -142,7 +142,7 @@ def _item(own: tuple[str, ...]) -> str:
 def _axes(given: Any) -> tuple[str, ...]:
     if given is None or given == "":
         return ()
-    listed: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
+    listed = tuple(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else (given,)
     for one in listed:
         if not isinstance(one, str) or not one.isidentifier():
             raise ShardingError(f"a dim is sharded over axes by name, got {one!r}", fix='write `"dp"`, or None')
