@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from threading import Lock
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import StreamRaceError
@@ -376,6 +377,9 @@ _AWAITED: list[Timeline] = []
 """Those that are over, while kernels of other threads still have their memory to write to."""
 
 
+_CHANGING = Lock()
+
+
 @contextmanager
 def record_timeline() -> Generator[Timeline]:
     """Within it, kernels and collectives of this process are noted in the timeline that it gives."""
@@ -383,15 +387,17 @@ def record_timeline() -> Generator[Timeline]:
     from tessera.runtime.tensor import native  # noqa: PLC0415
 
     made, pointer = Timeline(rank()), ctypes.c_void_p.from_address(native().code.address("tessera_timeline"))
-    before = pointer.value
-    _ACTIVE.append(made)
-    pointer.value = made.address
+    with _CHANGING:
+        _ACTIVE.append(made)
+        pointer.value = made.address
     try:
         yield made
     finally:
-        pointer.value = before
-        _ACTIVE[:] = [one for one in _ACTIVE if one is not made]
-        _AWAITED[:] = [one for one in (*_AWAITED, made) if one.is_awaited]
+        with _CHANGING:
+            _ACTIVE[:] = [one for one in _ACTIVE if one is not made]
+            # Those of other threads end in any order: what was there when this one began may be over by now.
+            pointer.value = _ACTIVE[-1].address if _ACTIVE else None
+            _AWAITED[:] = [one for one in (*_AWAITED, made) if one.is_awaited]
 
 
 def is_open() -> bool:

@@ -94,3 +94,15 @@ def test_memory_that_a_kernel_will_write_to_outlives_its_timeline() -> None:
     with timeline.record_timeline():
         pass
     assert kept == []
+
+
+def test_timelines_of_threads_may_end_in_any_order() -> None:
+    """What ends last must not leave native code with memory of one that ended before."""
+    x = ts.ones((8, 8))
+    first, second = timeline.record_timeline(), timeline.record_timeline()
+    earlier, later = first.__enter__(), second.__enter__()
+    first.__exit__(None, None, None)
+    twice(x, x)
+    second.__exit__(None, None, None)
+    twice(x, x)
+    assert (len(earlier.spans), len(later.spans)) == (0, 2)
