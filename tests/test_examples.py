@@ -22,6 +22,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 PAGES = EXAMPLES.parent / "docs" / "guide" / "examples"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOY: dict[str, dict[str, Any]] = {
+    "cluster": {"steps": 2, "width": 16, "folder": ""},
     "contracts": {"B": 2, "S": 5, "H": 2, "E": 8},
     "data_parallel": {"ranks": 2, "steps": 2, "width": 16},
     "demo": {"steps": 4, "width": 16, "depth": 1, "length": 40, "batch": 2, "files": 12, "folder": ""},
