@@ -70,6 +70,13 @@ def test_derivatives_are_finite_far_out(name: str) -> None:
     assert np.isfinite(slopes).all()
 
 
+@pytest.mark.parametrize(("name", "slope"), [("elu", 1.0), ("celu", 1.0), ("selu", 1.7580993408473766)])
+def test_the_slope_at_zero_is_that_below(name: str, slope: float) -> None:
+    zeros = np.array([0.0, -0.0])
+    found = np.asarray(ts.grad(lambda x: getattr(ops, name)(x).sum())(ts.array(zeros)))
+    np.testing.assert_allclose(found, [slope, slope], rtol=1e-15)
+
+
 def test_an_odd_axis_has_no_halves() -> None:
     with pytest.raises(ShapeError, match=r"`glu` cuts an axis into two halves, and `x.shape\[1\] = 3` is odd"):
         ops.glu(ts.ones((2, 3)))

@@ -39,8 +39,11 @@ def prelu(x: Any, weight: Any) -> Any:
 
 
 def _exponential_below(a: Any, scale: float = 1.0) -> Any:
-    """`exp(a / scale) - 1` where `a` is negative, of which the exponential cannot overflow."""
-    return e.expm1(e.div(e.minimum(a, 0.0), scale))
+    """`exp(a / scale) - 1` where `a` is not above 0, of which the exponential cannot overflow.
+
+    A choice, not a minimum: of a tie at 0 a minimum gives half its derivative to the constant.
+    """
+    return e.expm1(e.div(e.where(e.gt(a, 0.0), 0.0, a), scale))
 
 
 def elu(x: Any, alpha: float = 1.0) -> Any:
