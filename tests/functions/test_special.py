@@ -106,6 +106,78 @@ def test_a_log_of_zero_that_counts_for_nothing_has_a_derivative() -> None:
     assert ts.grad(lambda b: ops.xlogy(x, b).sum())(y).tolist() == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("y", [3.0, -3.0])
+def test_slopes_at_negative_zero_are_those_at_zero(y: float) -> None:
+    zeros = ts.array(np.array([0.0, -0.0]))
+    found = ts.grad(lambda x: ops.erfinv(x).sum())(zeros)
+    np.testing.assert_allclose(np.asarray(found), np.full(2, np.sqrt(np.pi) / 2), rtol=1e-14)
+    assert ts.grad(lambda x: ops.fmod(x, y).sum())(zeros).tolist() == [1.0, 1.0]
+    assert np.signbit(np.asarray(ops.fmod(zeros, y))).tolist() == [False, True]
+    assert np.signbit(np.asarray(ops.erfinv(zeros))).tolist() == [False, True]
+
+
+def test_remainders_of_the_smallest_integer() -> None:
+    x, y = np.array([-128, 5, -128, -128, 7, -7, 127], np.int8), np.array([3, -128, -128, -1, -3, 3, -128], np.int8)
+    assert ops.fmod(ts.array(x), ts.array(y)).tolist() == np.fmod(x, y).tolist()
+    bytes_ = np.array([255, 7], np.uint8)
+    assert ops.fmod(ts.array(bytes_), ts.array(np.array([2, 9], np.uint8))).tolist() == [1, 7]
+
+
+@pytest.mark.parametrize("backend", ["reference", None])
+def test_powers_out_of_range_with_products_in_it(backend: str | None) -> None:
+    ldexp = ts.jit(ops.ldexp, backend=backend) if backend else ts.jit(ops.ldexp)
+    x = np.array([5e-324, 1e-300, 1e300, 0.0, 1.75, -1.3, 5e-324, 1e300, 1.7e308, np.inf, np.nan, -0.0, 1.1])
+    power = np.array([1074, 1030, -1080, 2000, -1074, -1060, 2097, 10, -2097, -5000, 1, 9000, 2**40])
+    with np.errstate(all="ignore"):
+        expected = np.ldexp(x, np.clip(power, -10000, 10000).astype(np.int32))
+    np.testing.assert_array_equal(np.asarray(ldexp(x, power)), expected)
+    narrow = np.array([0.0, 1.0, 1e-45, 3e38], np.float32)
+    powers = np.array([2000, -2000, 149, -270])
+    np.testing.assert_array_equal(np.asarray(ldexp(narrow, powers)), np.ldexp(narrow, powers.astype(np.int32)))
+
+
+def test_a_weight_of_one_gives_the_end() -> None:
+    assert float(ops.lerp(ts.array(np.array(1e16)), 1.0, 1.0)) == 1.0
+    assert float(ops.lerp(ts.array(np.array(1.0)), 1e16, 0.0)) == 1.0
+
+
+def test_a_number_for_nan_is_not_replaced_again() -> None:
+    found = ops.nan_to_num(ts.array([float("nan"), 1.0, float("inf")]), nan=float("inf"), posinf=5.0)
+    assert found.tolist() == [float("inf"), 1.0, 5.0]
+
+
+def test_the_slope_of_xlogy_at_zero_is_the_logarithm() -> None:
+    y = ts.array(np.array([2.0, 0.5, 0.0, -1.0]))
+    found = np.asarray(ts.grad(lambda x: ops.xlogy(x, y).sum())(ts.array(np.zeros(4))))
+    np.testing.assert_allclose(found, [np.log(2.0), np.log(0.5), 0.0, 0.0], rtol=1e-15)
+    values = np.asarray(ops.xlogy(ts.array([0.0, 0.0, 0.0]), ts.array([float("nan"), float("inf"), -1.0])))
+    np.testing.assert_array_equal(values, [np.nan, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_digits_are_kept_where_terms_cancel(backend: str) -> None:
+    for dtype in (np.float32, np.float64):
+        bound = 8 * float(np.finfo(dtype).eps)
+        x = np.array([0.5 + 1e-7, 0.50001, 0.4999, 0.26, 0.3, 0.74, 0.76, 0.5], dtype)
+        wide = x.astype(np.longdouble)
+        exact = np.log1p((2 * wide - 1) / (1 - wide))
+        np.testing.assert_allclose(np.asarray(ts.jit(ops.logit, backend=backend)(x)), exact.astype(dtype), rtol=bound)
+        x = np.array([1e-8, 1e-4, 0.01, 0.1, 0.3, -1e-4], dtype)
+        angle = x.astype(np.longdouble) * np.longdouble("3.14159265358979323846")
+        terms = [(-1) ** k * 2 * k * angle ** (2 * k - 1) / sp.factorial(2 * k + 1) for k in range(1, 12)]
+        exact = np.longdouble("3.14159265358979323846") * sum(terms)
+        found = np.asarray(ts.jit(ts.grad(lambda x: ops.sinc(x).sum()), backend=backend)(x))
+        np.testing.assert_allclose(found, exact.astype(dtype), rtol=bound)
+
+
+def test_angles_are_rounded_once() -> None:
+    x = np.linspace(0.1, 400.0, 500).astype(np.float16)
+    for function, scale in ((ops.deg2rad, np.pi / 180), (ops.rad2deg, 180 / np.pi)):
+        found = np.asarray(function(ts.array(x)))
+        assert found.dtype == np.float16
+        np.testing.assert_array_equal(found, (x.astype(np.float64) * scale).astype(np.float16))
+
+
 def test_steps_from_zero_have_the_sign_of_their_direction() -> None:
     zero = np.zeros(2, np.float32)
     found = np.asarray(ops.nextafter(ts.array(zero), ts.array([-1.0, 1.0])))

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from tessera.frontend.arguments import check_bool, check_number
 from tessera.frontend.functions import elementwise as e
-from tessera.frontend.functions.operands import cast, dtype_of, is_tensor, promote_operands
+from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, promote_operands
 from tessera.frontend.functions.reduction import all as all_of
 from tessera.ir.base.interval import largest_of
 from tessera.types.dtype import BY_NAME, DType, f64
@@ -102,8 +102,8 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
     largest = largest_of(dtype)
     high = largest if posinf is None else check_number("nan_to_num", "posinf", posinf)
     low = -largest if neginf is None else check_number("nan_to_num", "neginf", neginf)
-    made = e.where(e.isnan(x), check_number("nan_to_num", "nan", nan), x)
-    return e.where(e.eq(made, _INF), high, e.where(e.eq(made, -_INF), low, made))
+    made = e.where(e.eq(x, _INF), high, e.where(e.eq(x, -_INF), low, x))
+    return e.where(e.isnan(x), check_number("nan_to_num", "nan", nan), made)
 
 
 # Parts and remainders.
@@ -116,17 +116,35 @@ def fmod(x: Any, y: Any) -> Any:
     Tensor([2] f32, [-1, 1])
     """
     x, y = promote_operands("fmod", (x, y))
-    rest = e.mod(e.abs(x), e.abs(y))
-    return e.copysign(rest, x) if dtype_of(x).is_float else e.where(e.lt(x, 0), e.neg(rest), rest)
+    if not dtype_of(x).is_float:
+        # From `mod`, not from magnitudes: the smallest integer has none.
+        rest = e.mod(x, y)
+        differs = e.logical_and(e.ne(rest, 0), e.ne(e.lt(rest, 0), e.lt(x, 0)))
+        return e.where(differs, e.sub(rest, y), rest)
+    sign, size = _sign_and_size(x)
+    return e.mul(e.mod(size, _sign_and_size(y)[1]), sign)
+
+
+def _sign_and_size(x: Any) -> tuple[Any, Any]:
+    """1 or -1 with the sign of floats, of -0.0 too, and their product with it, whose slope is that sign at 0 too."""
+    sign = e.copysign(1.0, x)
+    return sign, e.mul(x, sign)
 
 
 def lerp(x: Any, y: Any, weight: Any) -> Any:
-    """`x + weight * (y - x)`: the point that far from `x` to `y`.
+    """`x + weight * (y - x)`: the point that far from `x` to `y`, which it meets at 1.
 
     >>> ts.ops.lerp(ts.array([0.0, 10.0]), ts.array([4.0, 20.0]), 0.25)
     Tensor([2] f32, [1, 12.5])
     """
-    return compute_wide("lerp", (x, y, weight), lambda a, b, w: e.add(a, e.mul(w, e.sub(b, a))))
+    return compute_wide("lerp", (x, y, weight), interpolate_between)
+
+
+def interpolate_between(low: Any, high: Any, weight: Any) -> Any:
+    """The point between two numbers, of operands in the dtype of computation: from the nearer end, so exact at both."""
+    apart = e.sub(high, low)
+    from_high = e.sub(high, e.mul(apart, e.sub(1.0, weight)))
+    return e.where(e.ge(weight, 0.5), from_high, e.add(low, e.mul(apart, weight)))
 
 
 def lcm(x: Any, y: Any) -> Any:
@@ -149,14 +167,21 @@ def bitwise_count(x: Any) -> Any:
 
 
 def ldexp(x: Any, exponent: Any) -> Any:
-    """`x * 2**exponent` of a float and an integer, by the power in f64.
+    """`x * 2**exponent` of a float and an integer, computed in f64 and rounded once.
 
     >>> ts.ops.ldexp(ts.array([0.5, 3.0]), ts.array([4, 1]))
     Tensor([2] f32, [8, 6])
     """
     (x,) = promote_operands("ldexp", (x,), FLOATING)
-    power = e.exp2(cast(exponent, f64) if is_tensor(exponent) else float(exponent))
-    return cast(e.mul(cast(x, f64), power), dtype_of(x))
+    left = e.clamp(cast(as_tensor(exponent, f64), f64), -2200.0, 2200.0)
+    made = cast(x, f64)
+    # A power may be out of range where the product is not, so that it is applied in three factors. A step down leaves
+    # 53 bits above the smallest normal number: what one of them rounds away, the last one makes zero.
+    for _ in range(2):
+        is_above, is_below = e.gt(left, 1023.0), e.lt(left, -1022.0)
+        made = e.mul(made, e.where(is_above, 2.0**1023, e.where(is_below, 2.0**-969, as_tensor(1.0, f64))))
+        left = e.sub(left, e.where(is_above, 1023.0, e.where(is_below, -969.0, as_tensor(0.0, f64))))
+    return cast(e.mul(made, e.exp2(left)), dtype_of(x))
 
 
 def nextafter(x: Any, y: Any) -> Any:
@@ -205,15 +230,17 @@ def logaddexp2(x: Any, y: Any) -> Any:
 
 
 def xlogy(x: Any, y: Any) -> Any:
-    """`x * log(y)`, and 0 where `x` is 0, whatever `y` is.
+    """`x * log(y)`, and 0 where `x` is 0, whatever number `y` is; NaN stays.
 
     >>> ts.ops.xlogy(ts.array([0.0, 2.0]), ts.array([0.0, 1.0]))
     Tensor([2] f32, [0, 0])
     """
 
     def product(x: Any, y: Any) -> Any:
-        is_zero = e.eq(x, 0.0)
-        return e.where(is_zero, 0.0, e.mul(x, e.log(e.where(is_zero, 1.0, y))))
+        # Only where the logarithm is no number: where it is one, it is the derivative by `x`, at 0 too.
+        has_none = e.logical_or(e.le(y, 0.0), e.eq(y, _INF))
+        is_void = e.logical_and(e.eq(x, 0.0), has_none)
+        return e.where(is_void, 0.0, e.mul(x, e.log(e.where(is_void, 1.0, y))))
 
     return compute_wide("xlogy", (x, y), product)
 
@@ -224,7 +251,18 @@ def logit(x: Any) -> Any:
     >>> ts.ops.logit(ts.array([0.5, 1.0]))
     Tensor([2] f32, [0, inf])
     """
-    return compute_wide("logit", (x,), lambda a: e.sub(e.log(a), e.log1p(e.neg(a))))
+
+    def logarithm(x: Any) -> Any:
+        # Around a half the two logarithms cancel, and `2x - 1` is exact.
+        is_middle = e.logical_and(e.gt(x, 0.25), e.lt(x, 0.75))
+        middle = e.mul(e.atanh(e.where(is_middle, e.sub(e.mul(x, 2.0), 1.0), 0.0)), 2.0)
+        return e.where(is_middle, middle, e.sub(e.log(x), e.log1p(e.neg(x))))
+
+    return compute_wide("logit", (x,), logarithm)
+
+
+_SINE_OVER_ANGLE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(10, -1, -1))
+"""Coefficients of even powers of an angle, from the 20th down, in the series for its sine over it."""
 
 
 def sinc(x: Any) -> Any:
@@ -235,21 +273,23 @@ def sinc(x: Any) -> Any:
     """
 
     def ratio(x: Any) -> Any:
-        is_zero = e.eq(x, 0.0)
-        angle = e.mul(e.where(is_zero, 1.0, x), math.pi)
-        return e.where(is_zero, e.sub(1.0, e.mul(x, x)), e.div(e.sin(angle), angle))
+        angle = e.mul(x, math.pi)
+        # Below 1 by the series, whose derivative does not cancel, as that of the quotient does.
+        is_small = e.lt(e.abs(angle), 1.0)
+        near, far = e.where(is_small, angle, 0.0), e.where(is_small, 1.0, angle)
+        return e.where(is_small, _series(_SINE_OVER_ANGLE, e.mul(near, near)), e.div(e.sin(far), far))
 
     return compute_wide("sinc", (x,), ratio)
 
 
 def deg2rad(x: Any) -> Any:
     """An angle in degrees as radians."""
-    return e.mul(*promote_operands("deg2rad", (x, math.pi / 180.0), FLOATING))
+    return compute_wide("deg2rad", (x,), lambda a: e.mul(a, math.pi / 180.0))
 
 
 def rad2deg(x: Any) -> Any:
     """An angle in radians as degrees."""
-    return e.mul(*promote_operands("rad2deg", (x, 180.0 / math.pi), FLOATING))
+    return compute_wide("rad2deg", (x,), lambda a: e.mul(a, 180.0 / math.pi))
 
 
 def heaviside(x: Any, y: Any) -> Any:
@@ -341,7 +381,7 @@ def erfinv(x: Any) -> Any:
     """
 
     def inverse(x: Any) -> Any:
-        size = e.abs(x)
+        sign, size = _sign_and_size(x)
         is_inside = e.lt(size, 1.0)
         share = e.where(is_inside, size, 0.0)
         # A first guess (Winitzki, two digits), then two steps of Halley's, which triple the digits.
@@ -354,7 +394,7 @@ def erfinv(x: Any) -> Any:
             step = e.mul(missing, e.mul(e.exp(e.mul(guess, guess)), math.sqrt(math.pi) / 2))
             guess = e.sub(guess, e.div(step, e.add(1.0, e.mul(guess, step))))
         edge = e.where(e.eq(size, 1.0), _INF, float("nan"))
-        return e.copysign(e.where(is_inside, guess, edge), x)
+        return e.mul(e.where(is_inside, guess, edge), sign)
 
     return compute_wide("erfinv", (x,), inverse, f64)
 
