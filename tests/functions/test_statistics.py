@@ -56,6 +56,12 @@ CASES = [
     Case("cov", ops.cov, matrix, np.cov, narrow=False),
     Case("cov of columns", lambda x: ops.cov(x, rowvar=False), matrix, lambda x: np.cov(x, rowvar=False), narrow=False),
     Case("corrcoef", ops.corrcoef, matrix, np.corrcoef, (), narrow=False),
+    Case("trapezoid over points of each column",
+         lambda y, x: ops.trapezoid(y, x, axis=0),
+         lambda rng, n: [rng.normal(size=(n, 3)), rng.normal(size=(n, 3)).cumsum(0)],
+         lambda y, x: np.trapezoid(y, x, axis=0), (0, 1)),
+    Case("diff after a number", lambda x: ops.diff(x, axis=0, prepend=1.5, append=2), matrix,
+         lambda x: np.diff(x, axis=0, prepend=1.5, append=2)),
     Case("trapezoid", lambda x: ops.trapezoid(x, dx=0.5), matrix, lambda x: np.trapezoid(x, dx=0.5)),
 ]  # fmt: skip
 
@@ -80,3 +86,34 @@ def test_shares_are_from_0_to_1() -> None:
         ops.quantile(ts.ones((3,)), 1.5)
     with pytest.raises(ArgumentError, match="`quantile` has no method 'cubic'"):
         ops.quantile(ts.ones((3,)), 0.5, method="cubic")
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [
+        ([-np.inf, 1.0], 0.5, -np.inf),
+        ([1.0, np.inf], 0.5, np.inf),
+        ([-np.inf, np.inf], 0.5, np.nan),
+        ([-np.inf, 1.0, 2.0, 3.0], 0.2, -np.inf),
+        ([-np.inf, 1.0, 2.0], 0.5, 1.0),
+        ([1e16, 1.0], 1.0, 1e16),
+    ],
+)
+def test_an_infinite_end_is_kept(values: list[float], share: float, expected: float) -> None:
+    np.testing.assert_array_equal(np.asarray(ops.quantile(ts.array(np.array(values)), share)), expected)
+
+
+def test_integers_of_32_bits_are_ordered_exactly() -> None:
+    # In f32 both neighbours of 2**24 + 1 are 2**24, or 2**24 + 2: their middle is then another one.
+    x = np.array([2**24 + 1, -(2**24) - 3], np.int32)
+    assert float(ops.median(ts.array(x))) == -1.0
+    assert float(ops.median(ts.array(x.astype(np.int64)))) == -1.0
+    bytes_ = np.array([1, 4], np.uint8)
+    assert (ops.median(ts.array(bytes_)).dtype, float(ops.median(ts.array(bytes_)))) == (ts.f32, 2.5)
+
+
+def test_more_corrections_than_observations_divide_by_zero() -> None:
+    x = np.array([[1.0, 2.0], [3.0, 5.0], [4.0, 4.0]])
+    with np.errstate(all="ignore"), pytest.warns(RuntimeWarning):
+        expected = np.cov(x, ddof=3)
+    np.testing.assert_array_equal(np.asarray(ops.cov(ts.array(x), correction=3)), expected)

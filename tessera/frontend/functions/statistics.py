@@ -12,22 +12,32 @@ from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.contraction import diagonal, matmul
 from tessera.frontend.functions.indexing import getitem, take
-from tessera.frontend.functions.movement import concat, expand_dims, moveaxis, reshape, stack, swapaxes, transpose
+from tessera.frontend.functions.movement import (
+    broadcast_to,
+    concat,
+    expand_dims,
+    moveaxis,
+    reshape,
+    stack,
+    swapaxes,
+    transpose,
+)
 from tessera.frontend.functions.operands import (
     as_tensor,
     axis_of,
     cast,
     dtype_of,
+    is_tensor,
     promote_operands,
     rank_of,
     reduced_axes,
     shape_dims,
 )
-from tessera.frontend.functions.special import compute_wide, log_of_exponentials
+from tessera.frontend.functions.special import compute_wide, interpolate_between, log_of_exponentials
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import size_of
 from tessera.types.dim import product
-from tessera.types.dtype import f64, i64
+from tessera.types.dtype import DType, f32, f64, i64
 from tessera.types.promotion import FLOATING
 
 
@@ -55,13 +65,21 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, prepend: Any = None, append: Any
     if times < 0:
         raise ArgumentError(f"`diff` takes `n` from 0 up, got {times}")
     at = axis_of("diff", axis, rank_of(x))
-    parts = [one for one in (prepend, x, append) if one is not None]
+    parts = [_as_part(one, x, at) for one in (prepend, x, append) if one is not None]
     made = concat(parts, at) if len(parts) > 1 else x
     ahead, behind = ((slice(None),) * at + (part,) for part in (slice(1, None), slice(None, -1)))
     for _ in range(times):
         left, right = getitem(made, ahead), getitem(made, behind)
         made = e.ne(left, right) if dtype_of(made).is_bool else e.sub(left, right)
     return made
+
+
+def _as_part(part: Any, x: Any, axis: int) -> Any:
+    """What is joined to `x` along an axis: a number stands there once in every row."""
+    if is_tensor(part) and rank_of(part):
+        return part
+    sizes = [1 if at == axis else size_of(dim) for at, dim in enumerate(shape_dims(x))]
+    return broadcast_to(as_tensor(part, dtype_of(x)), tuple(sizes))
 
 
 def cummin(x: Any, axis: int = -1) -> Any:
@@ -132,9 +150,8 @@ def quantile(x: Any, q: Any, axis: Any = None, *, keepdims: bool = False, method
     for share in shares:
         if not 0.0 <= share <= 1.0:
             raise ArgumentError(f"`quantile` takes `q` from 0 to 1, got {share}")
-    (x,) = promote_operands("quantile", (x,), FLOATING)
-    own = dtype_of(x)
-    rows, rank = _flat(cast(x, own.compute), axis)
+    own = dtype_of(promote_operands("quantile", (x,), FLOATING)[0])
+    rows, rank = _flat(cast(x, _wide_dtype(x)), axis)
     ordered = r.sort(rows)
     count = cast(as_tensor(ordered.shape[-1], i64), f64)
     made = [_pick(ordered, e.mul(e.sub(count, 1.0), share), method) for share in shares]
@@ -145,6 +162,12 @@ def quantile(x: Any, q: Any, axis: Any = None, *, keepdims: bool = False, method
         axes = reduced_axes("quantile", axis, rank)
         made = [expand_dims(one, axes) if axes else one for one in made]
     return stack(made) if is_sequence(q) else made[0]
+
+
+def _wide_dtype(x: Any) -> DType:
+    """In which elements are ordered and interpolated: f64 for integers of 32 bits and more, not all in f32."""
+    dtype = dtype_of(x)
+    return dtype.compute if dtype.is_float else f64 if dtype.bits >= 32 else f32
 
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -161,8 +184,9 @@ def _pick(ordered: Any, place: Any, method: str) -> Any:
     if method == "higher":
         return high
     weight: Any = 0.5 if method == "midpoint" else cast(e.sub(place, below), dtype_of(low))
-    # Of equal ends, infinities too, that end.
-    return e.where(e.eq(low, high), low, e.add(low, e.mul(weight, e.sub(high, low))))
+    # An infinite end is what lies between it and a number; two that differ have nothing between them.
+    is_infinite = e.logical_or(e.isinf(low), e.isinf(high))
+    return e.where(is_infinite, e.add(low, high), interpolate_between(low, high, weight))
 
 
 def percentile(x: Any, q: Any, axis: Any = None, *, keepdims: bool = False, method: str = "linear") -> Any:
@@ -279,7 +303,7 @@ def cov(x: Any, *, rowvar: bool = True, correction: float = 1) -> Any:
         rows = x if rank_of(x) == 2 else expand_dims(x, 0)
         rows = rows if rowvar or rank_of(x) < 2 else swapaxes(rows, 0, 1)
         apart = e.sub(rows, r.mean(rows, 1, keepdims=True))
-        count = e.sub(cast(as_tensor(rows.shape[1], i64), dtype_of(x)), less)
+        count = e.maximum(e.sub(cast(as_tensor(rows.shape[1], i64), dtype_of(x)), less), 0.0)
         made = e.div(matmul(apart, swapaxes(apart, 0, 1)), count)
         return made if rank_of(x) == 2 else reshape(made, ())
 
@@ -301,8 +325,9 @@ def corrcoef(x: Any, *, rowvar: bool = True) -> Any:
 
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
     """The integral of `y` along `axis` by the trapezoidal rule, over points `x` or `dx` apart."""
-    steps: Any = check_number("trapezoid", "dx", dx) if x is None else diff(x)
     at = axis_of("trapezoid", axis, rank_of(y))
+    points = moveaxis(x, axis, -1) if x is not None and rank_of(x) > 1 else x
+    steps: Any = check_number("trapezoid", "dx", dx) if x is None else diff(points)
     moved = moveaxis(y, at, -1)
     pairs = e.add(getitem(moved, (Ellipsis, slice(1, None))), getitem(moved, (Ellipsis, slice(None, -1))))
     return e.mul(r.sum(e.mul(pairs, steps), -1), 0.5)
