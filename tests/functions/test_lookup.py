@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import ArgumentError, TracingError
+from tessera.diagnostics.codes import ArgumentError, ShapeError, TracingError
 from tests.functions.cases import Case, check_case
 
 ops = ts.ops
@@ -60,6 +60,11 @@ CASES = [
          lambda x: tuple(np.histogram(x, 4)), (), narrow=False),
     Case("put_along_axis", lambda x, i: ops.put_along_axis(x, i, 7.0, 1),
          lambda rng, n: [rng.normal(size=(n, 3)), rng.integers(0, 3, (n, 1))], put, narrow=False),
+    Case("put_along_axis with indices of one row", lambda x: ops.put_along_axis(x, ts.array([[2, 0]]), 7.0, 1),
+         lambda rng, n: [rng.normal(size=(n, 3))], lambda x: put(x, np.array([[2, 0]])), narrow=False),
+    Case("histogram of integers", lambda x: ops.histogram(x, 7),
+         lambda rng, n: [(2**24 + rng.integers(0, 9, n)).astype(np.int32)], lambda x: tuple(np.histogram(x, 7)), (),
+         narrow=False, rtol=1e-15),
     Case("scatter_max", ops.scatter_max, updates, lambda x, i, u: at(x, i, u, np.maximum), (0, 2), narrow=False),
     Case("scatter_min", ops.scatter_min, updates, lambda x, i, u: at(x, i, u, np.minimum), (0, 2), narrow=False),
     Case("scatter_mul", ops.scatter_mul, updates, lambda x, i, u: at(x, i, u, np.multiply), (), narrow=False),
@@ -113,7 +118,61 @@ def test_parts_are_of_one_size_but_the_last() -> None:
     assert [part.shape[0] for part in ops.chunk(ts.ones((2,)), 5)] == [1, 1]
 
 
+def test_what_is_put_is_what_is_taken() -> None:
+    x, index = ts.array(np.zeros((3, 2, 2))), ts.array(np.array([[[1, 0]], [[0, 1]], [[1, 1]]]))
+    put_in = ops.put_along_axis(x, index, 9.0, 1)
+    assert ops.take_along_axis(put_in, index, 1).tolist() == [[[9.0, 9.0]]] * 3
+    one = ts.array(np.array([[[1]]]))
+    assert ops.take_along_axis(ops.put_along_axis(x, one, 4.0, 1), one, 1).tolist() == [[[4.0, 4.0]]] * 3
+    with pytest.raises(ShapeError, match="takes indices with as many dims as its operand, got 1 and 3"):
+        ops.put_along_axis(x, ts.array([1]), 9.0, 1)
+
+
+def test_narrow_ids_of_segments_have_a_number_beyond_the_end() -> None:
+    ids = ts.array(np.array([-1, 0, 1], np.int8))
+    found = ops.segment_sum(ts.array([1.0, 2.0, 4.0]), ids, 200)
+    assert (found[:2].tolist(), float(found.sum())) == ([2.0, 4.0], 6.0)
+    means = ops.segment_mean(ts.array(np.ones(300, np.uint8)), ts.array(np.zeros(300, np.int64)), 1)
+    assert means.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("values", "bins", "ends"), [([], 3, None), ([], 2, (2.0, 4.0)), ([2.0, 2.0], 3, None)])
+def test_histograms_of_few_elements(values: list[float], bins: int, ends: Any) -> None:
+    found = ops.histogram(ts.array(np.array(values, np.float64)), bins, ends)
+    for one, other in zip(found, np.histogram(values, bins, ends), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), other)
+
+
+@pytest.mark.parametrize("low_high", [(0.1, 0.7), (-1.0, 2.3), (0.0, 1.0)])
+def test_ends_of_parts_are_those_of_numpy(low_high: tuple[float, float]) -> None:
+    counts, ends = np.histogram(np.linspace(0, 1, 91), 10, low_high)
+    found = ops.histogram(ts.array(np.linspace(0, 1, 91)), 10, low_high)
+    np.testing.assert_array_equal(np.asarray(found[1]), ends)
+    np.testing.assert_array_equal(np.asarray(found[0]), counts)
+
+
+def test_distinct_elements_of_none() -> None:
+    found = ops.unique_all(ts.array(np.zeros((0, 3), np.float32)))
+    assert [one.shape for one in found] == [(0,), (0,), (0, 3), (0,)]
+    assert [str(one.dtype) for one in found] == ["f32", "i64", "i64", "i64"]
+    with pytest.raises(ArgumentError, match="no element to repeat in a result of 2: its operand is empty"):
+        ops.unique_all(ts.array(np.zeros(0)), size=2)
+
+
+def test_a_start_that_is_negative_counts_from_the_end() -> None:
+    x = np.arange(15.0).reshape(3, 5)
+    assert ops.narrow(ts.array(x), 1, -2, 2).tolist() == x[:, 3:].tolist()
+    assert ts.jit(lambda x: ops.narrow(x, 1, -3, 2), dynamic=True)(x).tolist() == x[:, 2:4].tolist()
+    assert ops.narrow(ts.array(x), 1, 5, 0).shape == (3, 0)
+
+
 def test_wrong_arguments_are_refused() -> None:
+    for start, length in ((3, 10), (-6, 1), (0, -1), (6, 0)):
+        with pytest.raises(ArgumentError, match=f"`narrow` takes {length} elements from {start} on, and axis 0 has 5"):
+            ops.narrow(ts.ones((5,)), 0, start, length)
+    for ends in ((3, 1), (0.0, float("nan")), (0.0, float("inf"))):
+        with pytest.raises(ArgumentError, match="`histogram` takes `range` as two finite numbers that do not fall"):
+            ops.histogram(ts.ones((5,)), 2, ends)
     with pytest.raises(ArgumentError, match='`searchsorted` takes `side` as "left" or "right"'):
         ops.searchsorted(ts.ones((2,)), ts.ones((2,)), "middle")
     with pytest.raises(ArgumentError, match="`searchsorted` takes a sorted row, got a tensor of 2 dims"):

@@ -6,22 +6,33 @@ work it out where their operands have values.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tessera.diagnostics.codes import ArgumentError, TracingError
-from tessera.frontend.arguments import check_int
+from tessera.diagnostics.codes import ArgumentError, ShapeError, TracingError
+from tessera.frontend.arguments import check_int, check_number
 from tessera.frontend.concrete import is_concrete
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.creation import full, iota, zeros
 from tessera.frontend.functions.indexing import getitem, take
 from tessera.frontend.functions.movement import concat, pad, reshape, split
-from tessera.frontend.functions.operands import axis_of, cast, dtype_of, promote_operands, rank_of, shape_dims
+from tessera.frontend.functions.operands import (
+    as_tensor,
+    axis_of,
+    cast,
+    dtype_of,
+    is_tensor,
+    promote_operands,
+    rank_of,
+    shape_dims,
+)
+from tessera.frontend.functions.special import compute_wide
 from tessera.frontend.functions.updates import At
 from tessera.frontend.pytree import as_tuple
 from tessera.frontend.size import size_of
 from tessera.types.dim import product
-from tessera.types.dtype import i64
+from tessera.types.dtype import f64, i64
 
 
 def searchsorted(sorted: Any, values: Any, side: str = "left") -> Any:
@@ -77,17 +88,35 @@ def histogram(x: Any, bins: int = 10, range: Any = None, weights: Any = None) ->
     if count < 1:
         raise ArgumentError(f"`histogram` takes `bins` from 1 up, got {count}")
     flat = reshape(x, (-1,))
-    flat = flat if dtype_of(flat).is_float else e.div(flat, 1)
-    low, high = (r.min(flat), r.max(flat)) if range is None else as_tuple(range)
-    low, high = (e.add(e.mul(r.sum(getitem(flat, slice(0, 0))), 0.0), end) for end in (low, high))
+    # Integers as f64, as f32 has not all of 32 bits.
+    flat = flat if dtype_of(flat).is_float else cast(flat, f64)
+    low, high = (as_tensor(end, dtype_of(flat)) for end in _range_of(flat, range))
     is_flat = e.eq(low, high)
     low, high = e.where(is_flat, e.sub(low, 0.5), low), e.where(is_flat, e.add(high, 0.5), high)
-    share = e.div(cast(iota((count + 1,)), dtype_of(flat)), float(count))
-    ends = e.add(low, e.mul(share, e.sub(high, low)))
+    step = e.div(e.sub(high, low), float(count))
+    ends = e.add(e.mul(cast(iota((count + 1,)), dtype_of(flat)), step), low)
     ends = e.where(e.eq(iota((count + 1,)), count), high, ends)
     at = e.sub(searchsorted(ends, flat, "right"), 1)
     at = e.where(e.eq(flat, high), count - 1, at)  # the last part has both its ends
     return bincount(e.where(e.gt(flat, high), count, at), count, weights), ends
+
+
+def _range_of(flat: Any, given: Any) -> tuple[Any, Any]:
+    """From where to where parts of a row go: as given, from its smallest to its largest, or from 0 to 1 of none."""
+    if given is None:
+        return (0.0, 1.0) if shape_dims(flat)[0].value == 0 else (r.min(flat), r.max(flat))
+    ends = as_tuple(given)
+    if len(ends) != 2:
+        raise ArgumentError(f"`histogram` takes `range` as two numbers, got {given!r}")
+    if any(is_tensor(end) for end in ends):
+        return ends[0], ends[1]
+    low, high = (check_number("histogram", "range", end) for end in ends)
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise ArgumentError(
+            f"`histogram` takes `range` as two finite numbers that do not fall, got {low} and {high}",
+            fix="write the smaller end first, as in `range=(0, 1)`",
+        )
+    return low, high
 
 
 # Updates at indices.
@@ -101,13 +130,18 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1) -> Any:
                         [9, 4]])
     """
     at = axis_of("put_along_axis", axis, rank_of(x))
-    index = [indices if own == at else _along(indices, own) for own in range(rank_of(x))]
+    if rank_of(indices) != rank_of(x):
+        raise ShapeError(
+            f"`put_along_axis` takes indices with as many dims as its operand, got {rank_of(indices)} and {rank_of(x)}"
+        )
+    # All positions along the other axes, to which indices of one row broadcast.
+    index = [indices if own == at else _along(x, own) for own in range(rank_of(x))]
     return At(x)[tuple(index)].set(values)
 
 
-def _along(indices: Any, axis: int) -> Any:
-    """Positions along an axis, in a shape that broadcasts to that of `indices`."""
-    sizes = [size_of(dim) if own == axis else 1 for own, dim in enumerate(shape_dims(indices))]
+def _along(x: Any, axis: int) -> Any:
+    """Positions along an axis of `x`, in a shape that broadcasts to that of `x`."""
+    sizes = [size_of(dim) if own == axis else 1 for own, dim in enumerate(shape_dims(x))]
     return iota(tuple(sizes), axis)
 
 
@@ -156,10 +190,14 @@ def segment_min(data: Any, segment_ids: Any, num_segments: int) -> Any:
 
 def segment_mean(data: Any, segment_ids: Any, num_segments: int) -> Any:
     """The mean of the rows of each segment; 0 of none."""
-    total = segment_sum(data, segment_ids, num_segments)
-    counts = segment_sum(full((data.shape[0],), 1, dtype_of(total)), segment_ids, num_segments)
-    shape = (num_segments, *([1] * (rank_of(data) - 1)))
-    return e.div(total, e.maximum(reshape(counts, shape), 1))
+
+    def mean(data: Any) -> Any:
+        total = segment_sum(data, segment_ids, num_segments)
+        counts = segment_sum(full((data.shape[0],), 1, dtype_of(total)), segment_ids, num_segments)
+        shape = (num_segments, *([1] * (rank_of(data) - 1)))
+        return e.div(total, e.maximum(reshape(counts, shape), 1))
+
+    return compute_wide("segment_mean", (data,), mean)
 
 
 def _segments(data: Any, segment_ids: Any, num_segments: int, start: Any, reduce: str) -> Any:
@@ -168,7 +206,8 @@ def _segments(data: Any, segment_ids: Any, num_segments: int, start: Any, reduce
         ends = (float("-inf"), float("inf")) if dtype.is_float else _ends(dtype)
         start = ends[start == "highest"]
     begin = full((num_segments, *tuple(data.shape)[1:]), start, dtype)
-    legal = e.where(e.lt(segment_ids, 0), num_segments, segment_ids)
+    ids = cast(segment_ids, i64)  # a narrow one may not have the number that is beyond the end
+    legal = e.where(e.lt(ids, 0), num_segments, ids)
     return getattr(At(begin)[legal], reduce)(data)
 
 
@@ -201,8 +240,21 @@ def chunk(x: Any, chunks: int, axis: int = 0) -> tuple[Any, ...]:
 
 
 def narrow(x: Any, axis: int, start: Any, length: Any) -> Any:
-    """`length` elements of `x` along `axis` from `start` on."""
-    return getitem(x, (slice(None),) * axis_of("narrow", axis, rank_of(x)) + (slice(start, start + length),))
+    """`length` elements of `x` along `axis` from `start` on; a negative start counts from the end.
+
+    >>> ts.ops.narrow(ts.array([1, 2, 3, 4, 5]), 0, -2, 2)
+    Tensor([2] i64, [4, 5])
+    """
+    at = axis_of("narrow", axis, rank_of(x))
+    size: Any = size_of(shape_dims(x)[at])
+    begin: Any = start + size if isinstance(start, int) and start < 0 else start
+    is_known = all(isinstance(one, int) for one in (begin, length, size))
+    if is_known and not 0 <= begin <= begin + length <= size:
+        raise ArgumentError(
+            f"`narrow` takes {length} elements from {start} on, and axis {at} has {size}",
+            fix="take as many elements as there are from the start to the end, or fewer",
+        )
+    return getitem(x, (slice(None),) * at + (slice(begin, begin + length),))
 
 
 # Results whose size depends on values.
@@ -262,6 +314,8 @@ def unique_all(x: Any, *, size: Any = None) -> tuple[Any, Any, Any, Any]:
     [[1, 3], [1, 0], [1, 0, 1], [1, 2]]
     """
     flat = reshape(x, (-1,))
+    if shape_dims(flat)[0].value == 0:
+        return _distinct_of_none(flat, tuple(x.shape), size)
     order = r.argsort(_for_sorting(flat))
     ordered = take(flat, order)
     ahead, behind = getitem(ordered, slice(1, None)), getitem(ordered, slice(None, -1))
@@ -276,6 +330,17 @@ def unique_all(x: Any, *, size: Any = None) -> tuple[Any, Any, Any, Any]:
     if wanted == 0:
         return getitem(flat, slice(0, 0)), starts, reshape(inverse, tuple(x.shape)), counts
     return take(ordered, starts), take(order, starts), reshape(inverse, tuple(x.shape)), counts
+
+
+def _distinct_of_none(flat: Any, shape: tuple[Any, ...], size: Any) -> tuple[Any, Any, Any, Any]:
+    """What `unique_all` gives for no elements: none, as there is no largest to repeat."""
+    if size is not None and size != 0:
+        raise ArgumentError(
+            f"`unique_all` has no element to repeat in a result of {size}: its operand is empty",
+            fix="leave `size` out, or write `size=0`",
+        )
+    none = zeros((0,), i64)
+    return flat, none, zeros(shape, i64), none
 
 
 def _padded_front(mask: Any, total: Any) -> Any:
