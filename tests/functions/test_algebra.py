@@ -69,3 +69,32 @@ def test_wrong_axes_and_sizes_are_refused() -> None:
         ops.cross(ts.ones((2,)), ts.ones((2,)))
     with pytest.raises(ArgumentError, match='`meshgrid` takes `indexing` as "xy" or "ij"'):
         ops.meshgrid(ts.ones((2,)), indexing="yx")
+
+
+@pytest.mark.parametrize("order", [0.5, 1.0, 1.5, 2.0, 3.0, float("inf")])
+def test_equal_coordinates_have_no_slope(order: float) -> None:
+    x, y = np.array([[1.0, 2.0], [0.0, 0.0]]), np.array([[1.0, 2.0], [1.0, 5.0]])
+    found = ts.grad(lambda a, b: ops.cdist(a, b, order)[0].sum(), (0, 1))(ts.array(x), ts.array(y))
+    # Of the first row, the first distance is 0, and the second is along one axis.
+    expected = [[[0.0, -1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]]
+    np.testing.assert_allclose([np.asarray(one) for one in found], expected, rtol=1e-14)
+    np.testing.assert_allclose(np.asarray(ops.cdist(ts.array(x), ts.array(y), order)[0]), [0.0, 3.0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("order", [1.0, 1.5, 2.0, 3.0, 9.0, float("inf")])
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
+def test_near_and_far_rows_keep_their_distance(order: float, scale: float) -> None:
+    rng = np.random.default_rng(1)
+    x, y = (rng.normal(size=(2, 4)) * scale).astype(np.float32), np.zeros((1, 4), np.float32)
+    expected = np.linalg.norm(x.astype(np.float64), order, 1)[:, None]
+    np.testing.assert_allclose(np.asarray(ops.cdist(ts.array(x), ts.array(y), order)), expected, rtol=2e-6)
+
+
+def test_distances_of_order_0_count() -> None:
+    x, y = ts.array([[0.0, 1.0, 2.0]]), ts.array([[0.0, 2.0, 2.0], [1.0, 0.0, 0.0]])
+    assert ops.cdist(x, y, 0).tolist() == [[1.0, 3.0]]
+    assert ops.cdist(ts.ones((2, 0)), ts.ones((1, 0)), 2).tolist() == [[0.0], [0.0]]
+    infinite = ops.cdist(ts.array([[float("inf"), 0.0]]), ts.array([[0.0, 0.0], [float("nan"), 0.0]]))
+    np.testing.assert_array_equal(np.asarray(infinite), [[np.inf, np.nan]])
+    with pytest.raises(ArgumentError, match=r"`cdist` takes `p` from 0 up, got -1\.0"):
+        ops.cdist(x, y, -1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,18 @@ from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_int, check_number
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions.contraction import dot_general
-from tessera.frontend.functions.movement import broadcast_to, concat, expand_dims, moveaxis, pad, reshape, roll
+from tessera.frontend.functions.movement import (
+    broadcast_to,
+    concat,
+    expand_dims,
+    moveaxis,
+    pad,
+    reshape,
+    roll,
+    squeeze,
+)
 from tessera.frontend.functions.operands import (
+    as_tensor,
     axis_of,
     cast,
     dtype_of,
@@ -22,6 +33,8 @@ from tessera.frontend.functions.reduction import max as max_of
 from tessera.frontend.functions.reduction import sum as sum_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import size_of
+from tessera.ir.base.dispatch import apply
+from tessera.ir.base.interval import largest_of
 from tessera.types.promotion import FLOATING
 
 
@@ -121,7 +134,8 @@ def cross(a: Any, b: Any, axis: int = -1) -> Any:
 def cdist(x: Any, y: Any, p: float = 2.0) -> Any:
     """Distances between all rows of `x` [..., N, D] and all of `y` [..., M, D], by the `p`-norm.
 
-    Computed from differences, not from squares, so that near rows have all their digits; at 0 the gradient is 0.
+    Computed from differences, not from squares, so that near rows have all their digits. `p=0` counts coordinates that
+    differ. Where two coordinates are equal the gradient by them is 0.
 
     >>> ts.ops.cdist(ts.array([[0.0, 0.0]]), ts.array([[3.0, 4.0], [0.0, 0.0]]))
     Tensor([1, 2] f32, [[5, 0]])
@@ -130,18 +144,42 @@ def cdist(x: Any, y: Any, p: float = 2.0) -> Any:
     x, y = promote_operands("cdist", (x, y), FLOATING)
     if rank_of(x) < 2 or rank_of(y) < 2:
         raise ShapeError(f"`cdist` takes rows of vectors, got tensors of {rank_of(x)} and {rank_of(y)} dims")
+    if not order >= 0.0:
+        raise ArgumentError(f"`cdist` takes `p` from 0 up, got {order}")
     own = dtype_of(x)
     wide = own.compute
-    apart = e.abs(e.sub(cast(expand_dims(x, -2), wide), cast(expand_dims(y, -3), wide)))
-    if order == float("inf"):
-        return cast(max_of(apart, -1), own)
+    apart = e.sub(cast(expand_dims(x, -2), wide), cast(expand_dims(y, -3), wide))
+    return cast(_norm_of_rows(apart, e.eq(apart, 0.0), order), own)
+
+
+def _norm_of_rows(apart: Any, is_same: Any, order: float) -> Any:
+    """The norm of differences along the last axis, of which some are 0 and have no slope."""
+    if order == 0.0:
+        return sum_of(cast(e.logical_not(is_same), dtype_of(apart)), -1)
+    sizes = e.where(is_same, 0.0, e.abs(apart))
     if order == 1.0:
-        return cast(sum_of(apart, -1), own)
-    total = sum_of(e.mul(apart, apart) if order == 2.0 else e.pow(apart, order), -1)
+        return sum_of(sizes, -1)
+    has_none = shape_dims(apart)[-1].value == 0
+    if order == float("inf") and not has_none:
+        return max_of(sizes, -1)
+    # Powers of what is small or large are out of range where their root is not: they are taken of shares of the
+    # largest. The norm does not depend on what it is scaled by, so that this has no derivative.
+    scale = as_tensor(1.0, dtype_of(apart)) if has_none else _scale_of_rows(apply("stop_gradient", (sizes,)), order)
+    shares = e.div(e.where(is_same, 1.0, sizes), scale)
+    total = sum_of(e.where(is_same, 0.0, e.mul(shares, shares) if order == 2.0 else e.pow(shares, order)), -1)
     is_zero = e.eq(total, 0.0)
     safe = e.where(is_zero, 1.0, total)
     root = e.sqrt(safe) if order == 2.0 else e.pow(safe, 1.0 / order)
-    return cast(e.where(is_zero, 0.0, root), own)
+    return e.where(is_zero, 0.0, e.mul(root, scale if has_none else squeeze(scale, -1)))
+
+
+def _scale_of_rows(sizes: Any, order: float) -> Any:
+    """The largest along the last axis, or 1 where it is 0 or infinite, or where powers of it are far from the ends."""
+    largest = max_of(sizes, -1, keepdims=True)
+    reach = math.sqrt(largest_of(dtype_of(sizes))) ** (1.0 / max(order, 1.0))
+    is_ordinary = e.logical_and(e.gt(largest, 1.0 / reach), e.lt(largest, reach))
+    has_scale = e.logical_and(e.gt(largest, 0.0), e.lt(largest, float("inf")))
+    return e.where(e.logical_and(has_scale, e.logical_not(is_ordinary)), largest, 1.0)
 
 
 def meshgrid(*tensors: Any, indexing: str = "xy") -> tuple[Any, ...]:
