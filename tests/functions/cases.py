@@ -65,14 +65,14 @@ def check_values(case: Case) -> None:
     assert function.cache_info().misses == (1 if case.dynamic else 2)
 
 
-def check_narrow(case: Case) -> None:
+def check_narrow(case: Case, backend: str) -> None:
     """f32 and bf16 come back in their dtype, near what f64 gives."""
     for dtype, rtol in ((np.float32, 3e-5), (ts.bf16, 4e-2)):
         arrays = [
             array if array.dtype.kind != "f" else ts.array(array).cast(ts.f32).cast(dtype) for array in case.make(6)
         ]
         exact = [array if isinstance(array, np.ndarray) else np.asarray(array.cast(ts.f64)) for array in arrays]
-        found = ts.jit(case.function, backend=REFERENCE)(*arrays)
+        found = ts.jit(case.function, backend=backend)(*arrays)
         with np.errstate(all="ignore"):
             expected = leaves(case.reference(*exact))
         listed = found if isinstance(found, tuple | list) else (found,)
@@ -82,7 +82,7 @@ def check_narrow(case: Case) -> None:
                 compare(one.cast(ts.f64), other, rtol)
 
 
-def check_gradient(case: Case) -> None:
+def check_gradient(case: Case, backend: str) -> None:
     """The gradient of a weighted sum, against central differences in f64."""
     arrays = case.make(4)
 
@@ -98,7 +98,7 @@ def check_gradient(case: Case) -> None:
                 total = total + (one * weights).sum()
         return total
 
-    found = ts.jit(ts.grad(loss, case.grad), backend=REFERENCE)(*arrays)
+    found = ts.jit(ts.grad(loss, case.grad), backend=backend)(*arrays)
     value = ts.jit(loss, backend=REFERENCE)
     rng = np.random.default_rng(0)
     for at, gradient in zip(case.grad, found, strict=True):
@@ -112,11 +112,11 @@ def check_gradient(case: Case) -> None:
         np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, rtol=2e-5, atol=2e-6)
 
 
-def check_batched(case: Case) -> None:
+def check_batched(case: Case, backend: str) -> None:
     """`vmap` over three sets of operands gives what each gives alone."""
     rows = [case.make(4), [array[::-1].copy() if array.ndim else array for array in case.make(4)], case.make(4)]
     stacked = [np.stack(arrays) for arrays in zip(*rows, strict=True)]
-    found = leaves(ts.jit(ts.vmap(case.function), backend=REFERENCE)(*stacked))
+    found = leaves(ts.jit(ts.vmap(case.function), backend=backend)(*stacked))
     alone = ts.jit(case.function, backend=REFERENCE)
     expected = [leaves(alone(*arrays)) for arrays in rows]
     for at, one in enumerate(found):
@@ -131,13 +131,14 @@ def check_gpu(case: Case) -> None:
 
 
 def check_case(case: Case, turn: int) -> None:
-    """All of it; a GPU's code for every third of a family, which share ops."""
+    """All of it; of a family, which shares ops, a third as a GPU's code, and another compiled for the CPU."""
+    backend = "cpu" if turn % 3 == 1 else REFERENCE
     check_values(case)
     if case.narrow:
-        check_narrow(case)
+        check_narrow(case, backend)
     if case.grad:
-        check_gradient(case)
+        check_gradient(case, backend)
     if case.batched:
-        check_batched(case)
+        check_batched(case, backend)
     if turn % 3 == 0:
         check_gpu(case)
