@@ -152,6 +152,9 @@ def test_the_slope_of_xlogy_at_zero_is_the_logarithm() -> None:
     np.testing.assert_allclose(found, [np.log(2.0), np.log(0.5), 0.0, 0.0], rtol=1e-15)
     values = np.asarray(ops.xlogy(ts.array([0.0, 0.0, 0.0]), ts.array([float("nan"), float("inf"), -1.0])))
     np.testing.assert_array_equal(values, [np.nan, 0.0, 0.0])
+    for backend in ("reference", "cpu"):
+        values = np.asarray(ts.jit(ops.xlogy, backend=backend)(np.zeros(2), np.array([0.5, 2.0])))
+        assert np.signbit(values).tolist() == [False, False]
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])

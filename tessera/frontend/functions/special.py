@@ -240,7 +240,8 @@ def xlogy(x: Any, y: Any) -> Any:
         # Only where the logarithm is no number: where it is one, it is the derivative by `x`, at 0 too.
         has_none = e.logical_or(e.le(y, 0.0), e.eq(y, _INF))
         is_void = e.logical_and(e.eq(x, 0.0), has_none)
-        return e.where(is_void, 0.0, e.mul(x, e.log(e.where(is_void, 1.0, y))))
+        made = e.mul(x, e.log(e.where(is_void, 1.0, y)))
+        return e.where(is_void, 0.0, e.add(made, 0.0))  # -0.0 and 0.0 are 0.0
 
     return compute_wide("xlogy", (x, y), product)
 
