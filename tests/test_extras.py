@@ -17,13 +17,19 @@ from tessera.runtime.devices.cuda.assembler import assemble_with_words, assemble
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-WHERE = {"interop": ("tests/device",), "bench": ("benchmarks",), "test": ("tests", "Makefile", "pyproject.toml")}
+WHERE = {
+    "interop": ("tests/device",),
+    "bench": ("benchmarks",),
+    "mpi": ("tessera/runtime/ranks",),
+    "test": ("tests", "Makefile", "pyproject.toml"),
+}
 CALLED = {
     "import-linter": "lint-imports",
     "pyright": "$(BIN)/pyright",
     "ruff": "$(BIN)/ruff",
     "z3-solver": "z3",
     "pytest-xdist": "-n $(WORKERS)",
+    "mpich": "mpiexec",
     "nvidia-cuda-nvcc": "ptxas",
     "nvidia-cuda-nvdisasm": "nvdisasm",
 }

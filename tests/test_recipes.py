@@ -29,26 +29,26 @@ from tests.contracts.programs import lowered, ops_of
 
 
 @kernel
-def decades(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
+def angles(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
     T = tile.context()
-    return tile.log10(tile.load(x, rows=T.m, cols=T.n))
+    return tile.radians(tile.load(x, rows=T.m, cols=T.n))
 
 
 x = np.array([[0.001, 1.0, 10.0, 1e6]], np.float32)
-np.testing.assert_allclose(np.asarray(ts.jit(ts.ops.log10)(x)), np.log10(x), rtol=1e-6)
-np.testing.assert_allclose(np.asarray(decades(x)), np.log10(x), rtol=1e-6)
+np.testing.assert_allclose(np.asarray(ts.jit(ts.ops.radians)(x)), np.radians(x), rtol=1e-6)
+np.testing.assert_allclose(np.asarray(angles(x)), np.radians(x), rtol=1e-6)
 np.testing.assert_allclose(np.asarray(ts.jit(ts.ops.softsign)(x)), x / (1 + np.abs(x)), rtol=1e-6)
 np.testing.assert_allclose(np.asarray(ts.jit(ts.ops.cosine_similarity)(x, x)), 1.0, rtol=1e-6)
 with ts.policy(storage=ts.bf16):
     assert ts.ops.softsign(ts.array(x)).dtype is ts.bf16
-for name in ("log10", "softsign", "cosine_similarity"):
+for name in ("radians", "softsign", "cosine_similarity"):
     assert f"tgraph.{name}" in ops_of(f"sample {name}", "cpu")
     texts = lowered(f"sample {name}", "cuda").texts
     assert all(b".target sm_90a" in code for code in compile_texts(texts, NvptxBackend(GPUS["sm_90a"]).code_target))
 print("done")
 """
 
-CHOSEN = "softsign or log10 or cosine_similarity or difficult or is_tried or both_kinds or over_columns"
+CHOSEN = "softsign or radians or cosine_similarity or difficult or is_tried or both_kinds or over_columns"
 """The generated tests of the three, and those that look at the forms of all ops."""
 
 TESTS = (
@@ -101,7 +101,7 @@ def test_ops_and_a_scalar_function_are_added_as_contributing_says(tmp_path: Path
     run("-m", "ruff", "format", "--check", "--quiet", *files)
     for script in ("scripts/scalar_stubs.py", "scripts/typed_ops.py", "scripts/ops.py"):
         run(script)
-    assert "| `log10(x)` |" in (folder / "docs" / "contributing" / "ops" / "graph.md").read_text(encoding="utf-8")
+    assert "| `radians(x)` |" in (folder / "docs" / "contributing" / "ops" / "graph.md").read_text(encoding="utf-8")
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     assert run("program.py") == "done\n"
     tried = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS, "-k", CHOSEN)
@@ -118,6 +118,6 @@ def test_blocks_of_the_recipes_are_found() -> None:
         ("at the end of", "tessera/frontend/functions/elementwise.py"),
         ("new file", "tessera/ir/graph/ops/cosine_similarity.py"),
         ("at the end of", "tessera/frontend/functions/composite.py"),
-        ('below "# Exponentials and logarithms."', "tessera/ir/base/scalar_functions.py"),
-        ("at the end of", "tessera/ir/target/llvm/math_log.py"),
+        ('below "# Angles."', "tessera/ir/base/scalar_functions.py"),
+        ("at the end of", "tessera/ir/target/llvm/math_trig.py"),
     ]

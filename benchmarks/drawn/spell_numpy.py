@@ -25,6 +25,9 @@ _NAMES = {
     "bitwise_not": "invert", "logical_and": "logical_and", "bitwise_and": "bitwise_and", "logical_or": "logical_or",
     "bitwise_or": "bitwise_or", "logical_xor": "logical_xor", "bitwise_xor": "bitwise_xor", "shift_left": "left_shift",
     "shift_right": "right_shift", "where": "where", "clamp": "clip", "matmul": "matmul",
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "sinh": "sinh", "cosh": "cosh", "asinh": "arcsinh",
+    "acosh": "arccosh", "atanh": "arctanh", "log10": "log10", "hypot": "hypot", "copysign": "copysign", "gcd": "gcd",
+    "population_count": "bitwise_count",
 }  # fmt: skip
 
 

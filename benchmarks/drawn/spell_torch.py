@@ -528,16 +528,29 @@ def _cast(torch: Any, attributes: Mapping[str, Any]) -> Function:
     return lambda x: x.to(target, copy=True)
 
 
+def _count_bits(torch: Any, attributes: Mapping[str, Any]) -> Function:
+    """A table of bytes: torch counts the bits of no tensor by itself."""
+    table = torch.tensor([value.bit_count() for value in range(256)], dtype=torch.uint8)
+
+    def count(x: Any) -> Any:
+        parts = x.contiguous().view(torch.uint8).reshape(*x.shape, x.element_size())
+        return table.to(x.device)[parts.long()].sum(-1).to(x.dtype)
+
+    return count
+
+
 _SAME_NAME = (
     "neg", "abs", "sign", "relu", "floor", "ceil", "round", "trunc", "isnan", "isinf", "exp", "exp2", "expm1", "log",
     "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "atan2", "tanh", "sigmoid", "erf", "add",
     "sub", "mul", "div", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "bitwise_not",
     "logical_and", "bitwise_and", "logical_or", "bitwise_or", "logical_xor", "bitwise_xor", "where",
+    "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log10", "erfc", "hypot", "copysign", "gcd",
 )  # fmt: skip
 
 SPELLINGS: dict[str, Spelling] = {
     **{name: _named(name) for name in _SAME_NAME},
     "silu": _named("silu", functional=True),
+    "population_count": _count_bits,
     "softplus": _named("softplus", functional=True),
     "floordiv": _named("floor_divide"),
     "mod": _named("remainder"),

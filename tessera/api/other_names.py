@@ -160,7 +160,7 @@ FRONT: Mapping[str, str] = {
     **_write("compile function script", "jit"),
     **_write("autotune", "kernel.autotune(space={...})"),
     **_write("Mesh make_mesh", "dist.mesh(data=2)"),
-    **_write("distributed psum all_reduce", "dist.all_reduce(x, axis)"),
+    **_write("psum all_reduce", "dist.all_reduce(x, axis)"),
     **_write("foriloop for_loop", "fori_loop(0, n, body, state)"),
     **_write("switch", "cond(predicate, then, otherwise, *operands)"),
     **_write("print", "debug_print('x = {}', x)"),

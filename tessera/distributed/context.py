@@ -19,7 +19,7 @@ from tessera.api.vmap import vmap
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.distributed.exchanges import shift, size_of
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import as_tensor, dtype_of
+from tessera.frontend.functions.operands import as_tensor, dtype_of, rank_of
 from tessera.frontend.pytree import flatten, unflatten
 from tessera.nn.attention import Attention, merge_heads
 from tessera.nn.layers import Embedding
@@ -41,6 +41,13 @@ def ring_attention(q: Any, k: Any, v: Any, axis: str, *, causal: bool = False, s
     ...     ts.jit(lambda q: ts.dist.ring_attention(q, q, q, "sp", causal=True))(q).shape
     (1, 2, 4, 8)
     """
+    for name, given in (("q", q), ("k", k), ("v", v)):
+        if rank_of(given) != 4:
+            raise ShapeError(
+                f"`ring_attention` takes [batch, heads, length, head dim], and `{name}` has {rank_of(given)} dims",
+                fix="give it four dims",
+            )
+    q, k, v = (as_tensor(one) for one in (q, k, v))
     batch, heads, length, size = q.shape
     shared = k.shape[1]
     if heads % shared or k.shape != v.shape or k.shape[2] != length:

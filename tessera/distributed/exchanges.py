@@ -12,6 +12,7 @@ from typing import Any
 
 from tessera.api.collectives import all_gather, all_reduce, all_to_all, axis_index, reduce_scatter
 from tessera.api.shard_map import P, join_parts, linear_with_rules, take_part
+from tessera.frontend.arguments import check_string
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.runtime.ranks.world import mesh_in_force
@@ -25,6 +26,9 @@ def size_of(axis: str | None) -> int:
 
 
 def _if_split(axis: str | None, move: Callable[[Any], Any], back: Callable[[Any], Any], value: Any) -> Any:
+    if axis is not None:
+        check_string("dist", "axis", axis)
+    dtype_of(value)
     return value if size_of(axis) == 1 else linear_with_rules(move, back)(value)
 
 

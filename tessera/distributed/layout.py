@@ -100,6 +100,12 @@ def layout_of(params: Any, config: Parallel, mesh: Mesh) -> Layout:
     """The layout of whole parameters; raises ShapeError (T0101) where an axis does not divide what it is to divide."""
     leaves, form = flatten(params)
     names = leaf_names(form)
+    other = next((name for name, leaf in zip(names, leaves, strict=True) if not hasattr(leaf, "shape")), None)
+    if other is not None or not leaves:
+        raise ArgumentError(
+            f"a recipe divides a model of tensors, and {f'`{other}` is none' if leaves else 'there is none in it'}",
+            fix="give it the model: `recipe(nn.GPT.init(key, config), data=...)`",
+        )
     shapes = tuple(tuple(int(size) for size in leaf.shape) for leaf in leaves)
     cuts = _layer_cuts(params, config, mesh)
     placements: list[Placement] = []

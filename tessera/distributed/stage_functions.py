@@ -36,7 +36,7 @@ def pipeline(
     ...     double([ts.array(3.0), ts.array(1.0)], ts.array([1.0, 2.0]))
     Tensor([2] f32, [4, 7])
     """
-    given = list(stages)
+    given = list(stages) if isinstance(stages, list | tuple) else []
     if not given or not all(callable(one) for one in given):
         raise ArgumentError(
             f"`pipeline` takes a list of functions, got {stages!r}", fix="write `pipeline([first, second])`"

@@ -20,10 +20,14 @@ from tessera.stdlib import __all__ as library
 
 PROGRAMS = {
     "dropout_residual_layernorm",
+    "fft",
     "fft_conv1d",
     "fused_adam",
     "gated_delta_rule",
+    "ifft",
+    "irfft",
     "linear_attention",
+    "rfft",
     "selective_scan",
     "ssd",
 }

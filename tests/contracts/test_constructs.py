@@ -42,7 +42,6 @@ NOT_REFUSED = {
         "ttarget.partial_rows",
         "ttarget.pingpong",
         "ttarget.reduce_rows",
-        "ttarget.scratch",
         "ttarget.skip",
         "ttarget.sort",
     ),

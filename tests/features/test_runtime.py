@@ -307,6 +307,9 @@ ROOMS = {
     "tessera/data": "tests/data",
     "tessera/train": "tests/train",
     "tessera/profile": "tests/profile",
+    "tessera/distributed": "tests/distributed",
+    "tessera/planner": "tests/planner",
+    "tessera/xp": "tests/xp",
 }
 
 

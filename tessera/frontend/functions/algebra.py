@@ -223,6 +223,9 @@ def broadcast_dims(tensors: Sequence[Any]) -> tuple[Any, ...]:
 def block_diag(*matrices: Any) -> Any:
     """Matrices along a diagonal, zeros elsewhere."""
     listed = promote_operands("block_diag", matrices)
+    for one in listed:
+        if len(one.shape) != 2:
+            raise ShapeError(f"`block_diag` takes matrices, got a tensor of {len(one.shape)} dims: {list(one.shape)}")
     width = sum(one.shape[1] for one in listed)
     rows: list[Any] = []
     before = 0

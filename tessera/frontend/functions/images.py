@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_bool, check_int, check_number
+from tessera.frontend.arguments import check_bool, check_int, check_number, check_sequence, check_string
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.creation import iota, zeros
@@ -51,7 +51,7 @@ def interpolate(x: Any, size: Any, mode: str = "nearest", *, align_corners: bool
     >>> ts.ops.interpolate(ts.array([[[0.0, 4.0]]]), 4, "linear")
     Tensor([1, 1, 4] f32, [[[0, 1, 3, 4]]])
     """
-    if mode not in _RESAMPLE:
+    if check_string("interpolate", "mode", mode) not in _RESAMPLE:
         raise ArgumentError(
             f"`interpolate` has no mode {mode!r}", fix=f"write one of {', '.join(map(repr, _RESAMPLE))}"
         )
@@ -328,7 +328,8 @@ def pad_with(x: Any, widths: Any, mode: str = "reflect") -> Any:
     pairs = list(widths) if is_sequence(widths) else [(widths, widths)] * rank_of(x)
     if len(pairs) != rank_of(x):
         raise ShapeError(f"`pad_with` needs (before, after) for each of {rank_of(x)} axes, got {len(pairs)}")
-    for axis, (before, after) in enumerate(pairs):
+    for axis, pair in enumerate(pairs):
+        before, after = (check_int("pad_with", "widths", one) for one in check_sequence("pad_with", "widths", pair, 2))
         if before or after:
             size = as_tensor(x.shape[axis], i64)
             at = e.sub(iota((x.shape[axis] + before + after,)), before)

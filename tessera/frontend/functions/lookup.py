@@ -30,7 +30,7 @@ from tessera.frontend.functions.operands import (
 from tessera.frontend.functions.special import compute_wide
 from tessera.frontend.functions.updates import At
 from tessera.frontend.pytree import as_tuple
-from tessera.frontend.size import size_of
+from tessera.frontend.size import Size, size_of
 from tessera.types.dim import product
 from tessera.types.dtype import f64, i64
 
@@ -246,6 +246,10 @@ def narrow(x: Any, axis: int, start: Any, length: Any) -> Any:
     Tensor([2] i64, [4, 5])
     """
     at = axis_of("narrow", axis, rank_of(x))
+    start, length = (
+        one if isinstance(one, Size) else check_int("narrow", name, one)
+        for name, one in (("start", start), ("length", length))
+    )
     size: Any = size_of(shape_dims(x)[at])
     begin: Any = start + size if isinstance(start, int) and start < 0 else start
     is_known = all(isinstance(one, int) for one in (begin, length, size))

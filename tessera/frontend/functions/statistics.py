@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.arguments import check_int, check_number
+from tessera.frontend.arguments import check_bool, check_int, check_number
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.contraction import diagonal, matmul
@@ -298,6 +298,7 @@ def cov(x: Any, *, rowvar: bool = True, correction: float = 1) -> Any:
                         [4, 8]])
     """
     less = check_number("cov", "correction", correction)
+    check_bool("cov", "rowvar", rowvar)
 
     def covariance(x: Any) -> Any:
         rows = x if rank_of(x) == 2 else expand_dims(x, 0)
@@ -312,6 +313,7 @@ def cov(x: Any, *, rowvar: bool = True, correction: float = 1) -> Any:
 
 def corrcoef(x: Any, *, rowvar: bool = True) -> Any:
     """The covariances of variables over the products of their standard deviations, from -1 to 1."""
+    check_bool("corrcoef", "rowvar", rowvar)
 
     def coefficients(x: Any) -> Any:
         made = cov(x, rowvar=rowvar)

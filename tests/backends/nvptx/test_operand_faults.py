@@ -68,6 +68,7 @@ WIDE = ("apart", "tensor memory")
 """Those in blocks of 128 rows and columns."""
 ELSEWHERE = {
     "ttarget.gemm": "of processors, whose faults are those of test_mutations.py",
+    "ttarget.prefetch": "of processors, which take any address: a hint reads nothing",
     "ttarget.launch": "of host programs, whose arguments test_launch.py checks",
 }
 """Ops that no kernel for NVIDIA has."""
