@@ -8,13 +8,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tessera.api.randomness import bits, normal, uniform
-from tessera.diagnostics.codes import ArgumentError
+from tessera.api.truncation import draw_truncated
+from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
+from tessera.frontend.concrete import is_array
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import cast, dtype_of, is_tensor, rank_of
-from tessera.frontend.pytree import as_tuple
+from tessera.frontend.pytree import as_tuple, is_sequence
+from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import f32, f64, i64, parse_dtype, u64
+from tessera.types.promotion import integer_range
 
 
 def _between(key: Any, shape: Any, dtype: Any) -> Any:
@@ -35,14 +41,27 @@ def randint(key: Any, shape: Any, low: int, high: int, dtype: Any = i64) -> Any:
     first, last = check_int("randint", "low", low), check_int("randint", "high", high)
     if not 0 < last - first <= 1 << 32:
         raise ArgumentError(f"`randint` draws from 1 to 2^32 integers, got {first} up to and without {last}")
+    wanted = parse_dtype(dtype)
+    if not wanted.is_integer:
+        raise ArgumentError(f"`randint` draws integers, got `dtype={wanted}`", fix="write `dtype=ts.i64`")
+    lowest, largest = integer_range(wanted)
+    if first < lowest or last - 1 > largest:
+        raise ArgumentError(
+            f"`randint` draws from {first} to {last - 1}, and {wanted} has {lowest} to {largest}",
+            notes=("rule: every integer that may be drawn is one of the dtype",),
+            fix="pass a wider `dtype`",
+        )
+    wide = u64 if wanted is u64 else i64
     drawn = ops.mod(bits(key, shape, u64), last - first)
-    return ops.astype(ops.add(ops.astype(drawn, i64), first), parse_dtype(dtype))
+    return ops.astype(ops.add(ops.astype(drawn, wide), first), wanted)
 
 
 @explain_wrong_calls
 def exponential(key: Any, shape: Any, *, scale: float = 1.0, dtype: Any = f32) -> Any:
     """Numbers of the exponential distribution with the mean `scale`."""
     size = check_number("exponential", "scale", scale)
+    if not 0 < size < math.inf:
+        raise ArgumentError(f"`exponential` takes a `scale` above 0 and finite, got {size}", fix="pass the mean")
     return cast(ops.mul(ops.neg(ops.log(_between(key, shape, dtype))), size), parse_dtype(dtype))
 
 
@@ -74,7 +93,7 @@ def cauchy(key: Any, shape: Any, *, dtype: Any = f32) -> Any:
 
 @explain_wrong_calls
 def truncated_normal(key: Any, shape: Any, low: float = -2.0, high: float = 2.0, *, dtype: Any = f32) -> Any:
-    """Numbers of the normal distribution that lie in `low..high`, by its inverse.
+    """Numbers of the normal distribution that lie in `low..high`, by its inverse; far in a tail too.
 
     >>> float(ts.random.truncated_normal(ts.random.key(0), (100,)).max()) <= 2.0
     True
@@ -82,10 +101,7 @@ def truncated_normal(key: Any, shape: Any, low: float = -2.0, high: float = 2.0,
     first, last = check_number("truncated_normal", "low", low), check_number("truncated_normal", "high", high)
     if not first < last:
         raise ArgumentError(f"`truncated_normal` needs `low` below `high`, got {first} and {last}")
-    ends = [math.erf(end / math.sqrt(2.0)) for end in (first, last)]
-    share = ops.add(ops.mul(cast(_between(key, shape, dtype), f64), ends[1] - ends[0]), ends[0])
-    made = ops.clamp(ops.mul(ops.erfinv(share), math.sqrt(2.0)), first, last)
-    return cast(made, parse_dtype(dtype))
+    return draw_truncated(_between(key, shape, dtype), float(first), float(last), parse_dtype(dtype))
 
 
 @explain_wrong_calls
@@ -126,7 +142,11 @@ def choice(key: Any, a: Any, shape: Any = (), *, replace: bool = True, p: Any = 
     sizes = as_tuple(shape)
     count = a.shape[axis] if is_tensor(a) else check_int("choice", "a", a)
     drawn = math.prod(sizes)
-    if check_bool("choice", "replace", replace):
+    with_replacement = check_bool("choice", "replace", replace)
+    if p is not None:
+        p = np.asarray(p, np.float64) if is_sequence(p) else p
+        _check_probabilities(p, count, None if with_replacement else drawn)
+    if with_replacement:
         if p is None:
             at = randint(key, sizes, 0, count)
         else:
@@ -141,6 +161,31 @@ def choice(key: Any, a: Any, shape: Any = (), *, replace: bool = True, p: Any = 
     return ops.take(a, at, axis) if is_tensor(a) else at
 
 
+def _check_probabilities(p: Any, count: Any, drawn: Any) -> None:
+    """Raise where `p` is not one probability for each choice, or, where it has values, cannot be drawn by.
+
+    `drawn` is how many different ones are asked for; None where one may be drawn twice.
+    """
+    if rank_of(p) != 1 or (isinstance(p.shape[0], int) and isinstance(count, int) and p.shape[0] != count):
+        raise ShapeError(
+            f"`choice` takes one probability for each of {count}, got `p` of the shape {list(p.shape)}",
+            fix=f"pass {count} probabilities",
+        )
+    if not is_array(p) and not isinstance(p, Tensor):
+        return
+    values = np.asarray(p).astype(np.float64)
+    wrong = values[~((values >= 0) & (values < math.inf))]
+    if wrong.size:
+        raise ArgumentError(f"`choice` takes probabilities of at least 0, got {wrong[0]} in `p`")
+    positive = int(np.count_nonzero(values))
+    if not positive and values.size:
+        raise ArgumentError("`choice` needs a probability above 0, and all of `p` are 0")
+    if drawn is not None and drawn > positive:
+        raise ArgumentError(
+            f"`choice` cannot draw {drawn} without `replace` where {positive} of {count} probabilities are above 0"
+        )
+
+
 def _order_by(key: Any, p: Any, count: int) -> Any:
     """All numbers in the order of draws without replacement: the largest of logarithms plus Gumbel noise first."""
     return ops.argsort(ops.add(ops.log(ops.astype(p, f32)), gumbel(key, (count,))), descending=True)
@@ -148,7 +193,14 @@ def _order_by(key: Any, p: Any, count: int) -> Any:
 
 @explain_wrong_calls
 def multivariate_normal(key: Any, mean: Any, factor: Any, shape: Any = ()) -> Any:
-    """Vectors of a normal distribution with a mean and the covariance `factor @ factor.T`."""
-    size = mean.shape[-1]
-    drawn = normal(key, (*as_tuple(shape), size), dtype=dtype_of(mean))
-    return ops.add(ops.matmul(drawn, ops.swapaxes(factor, -1, -2)), mean)
+    """Vectors of a normal distribution with a mean and the covariance `factor @ factor.T`.
+
+    There are as many as `shape` for each mean and factor of a batch, whose shapes broadcast.
+
+    >>> key, means = ts.random.key(0), ts.zeros((4, 2))
+    >>> ts.random.multivariate_normal(key, means, ts.ops.eye(2), (3,)).shape
+    (3, 4, 2)
+    """
+    batch = ops.broadcast_arrays(mean[..., 0], factor[..., 0, 0])[0].shape
+    drawn = normal(key, (*as_tuple(shape), *batch, mean.shape[-1]), dtype=dtype_of(mean))
+    return ops.add(ops.squeeze(ops.matmul(factor, ops.expand_dims(drawn, -1)), -1), mean)
