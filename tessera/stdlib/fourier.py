@@ -39,7 +39,7 @@ def fft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") ->
 
     `x` is a real tensor, or a complex one as the tuple (real, imaginary). `n`, `axis` and `norm` are NumPy's: `x` is
     cut or padded with zeros to `n` elements, and the transform is scaled by 1 (`"backward"`), by one over the root of n
-    (`"ortho"`) or by one over n (`"forward"`). The length is known when it is compiled.
+    (`"ortho"`) or by one over n (`"forward"`). `n`, or where it is not passed the length, is known when it is compiled.
 
     >>> real, imaginary = ts.ops.fft(ts.array([1.0, 0.0, 0.0, 0.0]))
     >>> real.tolist(), imaginary.tolist()
@@ -80,14 +80,23 @@ def irfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") 
     (3,)
     """
     real, imaginary = _parts("irfft", x)
-    size = _size("irfft", real, axis)
-    count = _check_count("irfft", 2 * (size - 1) if n is None else n)
+    _check_axis("irfft", real, axis)
+    count = _check_count("irfft", 2 * (_size("irfft", real, axis) - 1) if n is None else n)
     half = count // 2 + 1
     real, imaginary = _resize(real, half, axis), _resize(imaginary, half, axis)
+    imaginary = ops.where(_is_read(count, axis, len(real.shape)), imaginary, 0.0)
     # The other half mirrors what is between the first and, of an even number, the last element.
     mirrored = [ops.flip(_slice(part, 1, count - half + 1, axis), axis) for part in (real, imaginary)]
     whole = ops.concat([real, mirrored[0]], axis), ops.concat([imaginary, -mirrored[1]], axis)
     return _transform("irfft", whole, None, axis, norm, 1)[0]
+
+
+def _is_read(count: int, axis: int, rank: int) -> Any:
+    """Which imaginary parts an inverse of `count` real elements reads: not of those that mirror themselves."""
+    at = np.arange(count // 2 + 1)
+    sizes = [1] * rank
+    sizes[axis] = len(at)
+    return as_tensor(((at > 0) & (2 * at != count)).reshape(sizes))
 
 
 def error_bound(n: int) -> float:
@@ -126,11 +135,14 @@ def _parts(op: str, x: Any) -> Pair:
     return real, imaginary
 
 
-def _size(op: str, x: Any, axis: int) -> int:
-    """Elements along the axis of a transform; raises where there is no such axis, or nobody knows them."""
+def _check_axis(op: str, x: Any, axis: int) -> None:
     rank = len(x.shape)
     if not -rank <= axis < rank:
         raise ShapeError(f"`{op}` has `axis={axis}`, and `x` has {rank} axes: {list(x.shape)}", fix="write `axis=-1`")
+
+
+def _size(op: str, x: Any, axis: int) -> int:
+    """Elements along the axis of a transform; raises where nobody knows them."""
     size = x.shape[axis]
     if not isinstance(size, int):
         raise ShapeError(
@@ -159,8 +171,12 @@ def _resize(x: Any, count: int, axis: int) -> Any:
     if isinstance(size, int) and size >= count:
         return x if size == count else _slice(x, 0, count, axis)
     widths = [(0, 0)] * len(x.shape)
-    widths[axis] = (0, count - size)
-    return ops.pad(x, widths)
+    if isinstance(size, int):
+        widths[axis] = (0, count - size)
+        return ops.pad(x, widths)
+    # Of a length that is not known at least `count` are there once so many zeros follow.
+    widths[axis] = (0, count)
+    return _slice(ops.pad(x, widths), 0, count, axis)
 
 
 def _transform(op: str, x: Any, n: int | None, axis: int, norm: str, sign: int) -> Pair:
@@ -170,8 +186,8 @@ def _transform(op: str, x: Any, n: int | None, axis: int, norm: str, sign: int) 
         given: tuple[Any, Any] = _parts(op, x)
     else:
         given = promote_tensors(op, as_tensor(x), takes_f64=True)[0], None
-    size = _size(op, given[0], axis)
-    count = _check_count(op, size if n is None else n)
+    _check_axis(op, given[0], axis)
+    count = _check_count(op, _size(op, given[0], axis) if n is None else n)
     dtype = dtype_of(given[0])
     compute = dtype.compute
     moved = [part if part is None else _prepare(part, count, axis, compute) for part in given]

@@ -137,3 +137,26 @@ def test_wrong_calls_are_refused() -> None:
 
     with pytest.raises(ShapeError, match=r"takes a known length, got `x.shape\[-1\] = N`"):
         any_length(x[0])
+
+
+@pytest.mark.parametrize("length", [1, 4, 7])
+def test_n_is_the_length_where_that_of_the_tensor_is_symbolic(length: int) -> None:
+    def first(x: ts.Tensor["N", ts.f64]) -> Any:
+        return ts.ops.fft(x, 4), ts.ops.irfft((x, x), 5)
+
+    x = numbers(length)
+    spectrum, back = ts.jit(first)(x)
+    np.testing.assert_allclose(joined(spectrum), np.fft.fft(x, 4), atol=1e-13)
+    np.testing.assert_allclose(np.asarray(back), np.fft.irfft(x + 1j * x, 5), atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 131])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_imaginary_parts_that_mirror_themselves_are_not_read(n: int, value: float) -> None:
+    half = n // 2 + 1
+    real, imaginary = numbers(half, 3), numbers(half, 3, seed=1)
+    unread = [0, half - 1] if n % 2 == 0 else [0]
+    imaginary[unread] = 0.0
+    expected = np.fft.irfft(real + 1j * imaginary, n, axis=0)
+    imaginary[unread] = value
+    np.testing.assert_allclose(np.asarray(ts.ops.irfft((real, imaginary), n, 0)), expected, atol=1e-13)
