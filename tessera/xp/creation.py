@@ -11,7 +11,7 @@ from tessera.frontend.arguments import check_int
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import dtype_of, is_tensor, rank_of
 from tessera.frontend.pytree import as_tuple, is_sequence
-from tessera.types.dtype import DType, bool_, f32, f64, i64
+from tessera.types.dtype import DType, bool_, f32, f64, i64, u64
 from tessera.xp.data_types import check_device, parse
 
 
@@ -27,10 +27,11 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     ends = (first, last, step)
     natural = f32 if any(isinstance(end, float) for end in ends) else i64
     wanted = parse(dtype, natural)
-    count = max(math.ceil((last - first) / step), 0)
+    count = max(-((first - last) // step) if natural is i64 else math.ceil((last - first) / step), 0)
     if not wanted.is_float:
-        made = ops.add(ops.mul(ops.iota((count,)), int(step)), int(first))
-        return ops.astype(made, wanted)
+        # Of u64 a step down is one up by what is left to 2^64.
+        wide, by = (u64, int(step) % (1 << 64)) if wanted is u64 else (i64, int(step))
+        return ops.astype(ops.add(ops.mul(ops.astype(ops.iota((count,)), wide), by), int(first)), wanted)
     made = ops.add(ops.mul(ops.astype(ops.iota((count,)), f64), float(step)), float(first))
     return ops.astype(made, wanted)
 
@@ -118,19 +119,26 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 def linspace(
     start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
 ) -> Any:
-    """`num` evenly spaced numbers from `start` to `stop`, computed in f64 and rounded once."""
+    """`num` evenly spaced numbers from `start` to `stop`, computed in f64 and rounded once; integers are floors."""
     check_device(device)
     wanted = parse(dtype, f32)
     count = check_int("linspace", "num", num)
     steps = max(count - 1 if endpoint else count, 1)
     at = ops.astype(ops.iota((count,)), f64)
     low, high = float(start), float(stop)
-    # From the nearer end, so that both are exact; a difference of large numbers may overflow, halves do not.
-    share = ops.div(at, float(steps))
-    made = ops.add(ops.mul(ops.sub(1.0, share), low), ops.mul(share, high))
+    whole = high - low
+    step = whole / steps
+    if math.isinf(whole) and math.isfinite(low) and math.isfinite(high):
+        # The difference of large numbers overflows; shares of each do not.
+        share = ops.div(at, float(steps))
+        made = ops.add(ops.mul(ops.sub(1.0, share), low), ops.mul(share, high))
+    elif step == 0.0 and whole != 0.0:
+        made = ops.add(ops.mul(ops.div(at, float(steps)), whole), low)
+    else:
+        made = ops.add(ops.mul(at, step), low)
     if endpoint and count > 1:
         made = ops.where(ops.eq(at, float(steps)), high, made)
-    return ops.astype(made, wanted)
+    return ops.astype(ops.floor(made) if wanted.is_integer else made, wanted)
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:

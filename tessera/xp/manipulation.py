@@ -60,6 +60,7 @@ def permute_dims(x: Any, /, axes: Any) -> Any:
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
     """`x` with each element along `axis` repeated, by a number or by one for each; the latter need values."""
     if not is_tensor(repeats):
+        _check_repeats(repeats)
         return ops.repeat(x, repeats, axis)
     flat = ops.reshape(x, (-1,)) if axis is None else x
     at = 0 if axis is None else axis_of("repeat", axis, rank_of(x))
@@ -67,10 +68,18 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
     if rank_of(repeats) > 1 or (rank_of(repeats) == 1 and repeats.shape[0] not in (1, size)):
         raise ShapeError(f"`repeat` takes one number for each of {size} elements, got {list(repeats.shape)}")
     counts = ops.broadcast_to(cast(repeats, i64), (size,))
+    if size:
+        _check_repeats(int(ops.min(counts)))
     ends = ops.cumsum(counts) if size else counts
     total = int(ops.sum(counts))
     places = ops.searchsorted(ends, ops.iota((total,)), "right")
     return ops.take(flat, places, at) if size else flat
+
+
+def _check_repeats(least: Any) -> None:
+    """Raise for a negative number of repetitions."""
+    if isinstance(least, int) and least < 0:
+        raise ArgumentError(f"`repeat` takes numbers of at least 0, got {least}", fix="write `xp.maximum(repeats, 0)`")
 
 
 def reshape(x: Any, /, shape: Any, *, copy: Any = None) -> Any:
@@ -113,7 +122,7 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Any:
 
 def tile(x: Any, repetitions: Any, /) -> Any:
     """`x` laid side by side along each axis."""
-    return ops.tile(x, repetitions) if repetitions else x
+    return ops.tile(x, repetitions) if as_tuple(repetitions) else x
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:

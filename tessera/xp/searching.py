@@ -92,6 +92,12 @@ class UniqueInverse(NamedTuple):
 def unique_all(x: Any, /, *, size: int | None = None) -> UniqueAll:
     """Distinct elements in order, with their first positions, what each element is of them, and counts."""
     if rank_of(x) and 0 in tuple(x.shape):
+        if size is not None and size != 0:
+            raise ArgumentError(
+                f"`size={size}` distinct elements were asked for of a tensor of the shape {list(x.shape)}",
+                notes=("rule: what is missing repeats the largest element, and there is none",),
+                fix="pass `size=0`, or a tensor that has elements",
+            )
         none = ops.zeros((0,), i64)
         return UniqueAll(ops.reshape(x, (-1,)), none, ops.zeros(tuple(x.shape), i64), none)
     return UniqueAll(*ops.unique_all(x, size=size))

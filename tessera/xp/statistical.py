@@ -59,9 +59,14 @@ def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
 def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Variance over `axis`, divided by the count less `correction`; NaN where that is not positive."""
     check_kind("var", x, "real floating")
-    if isinstance(correction, int) or float(correction).is_integer():
-        return ops.var(x, axis, keepdims=keepdims, correction=int(correction))
     count = product(shape_dims(x)[at] for at in reduced_axes("var", axis, rank_of(x)))
+    is_integer = float(correction).is_integer()
+    if is_integer and (correction <= 0 or (count.value is not None and count.value > correction)):
+        return ops.var(x, axis, keepdims=keepdims, correction=int(correction))
+    if is_integer and count.value is None:
+        made = ops.var(x, axis, keepdims=keepdims, correction=int(correction))
+        is_defined = ops.gt(ops.add(ops.zeros((), i64), size_of(count)), int(correction))
+        return ops.where(is_defined, made, math.nan)
     if count.value is None:
         raise ArgumentError(f"`var` with a `correction` of {correction} needs sizes that are numbers")
     plain = ops.var(x, axis, keepdims=keepdims)

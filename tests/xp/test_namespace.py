@@ -97,3 +97,67 @@ def test_tensors_stay_on_their_device() -> None:
         x.to_device(x.device, stream=7)
     with pytest.raises(ArgumentError, match="makes tensors on `cpu`, not on tpu"):
         xp.zeros((2,), device="tpu")
+
+
+@pytest.mark.parametrize("correction", [3, 4, 3.5, 4.0, 7])
+def test_a_variance_divided_by_nothing_is_nan(correction: float) -> None:
+    x = np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 0.0]])
+    for function in (xp.var, xp.std):
+        assert np.isnan(np.asarray(function(xp.asarray(x), axis=1, correction=correction))).all()
+    assert np.isfinite(np.asarray(xp.var(xp.asarray(x), correction=5))).all()
+
+
+def test_a_variance_of_symbolic_sizes_is_nan_where_nothing_is_left() -> None:
+    function = ts.jit(lambda x: xp.var(x, correction=3), dynamic=True)
+    for count in (2, 3, 5):
+        x = np.arange(float(count))
+        expected = np.var(x, ddof=3) if count > 3 else np.nan
+        np.testing.assert_allclose(np.asarray(function(x)), expected)
+
+
+@pytest.mark.parametrize("endpoint", [True, False])
+def test_even_spaces_are_those_of_numpy(endpoint: bool) -> None:
+    ends = [(0, 49), (0.1, 0.1), (-1.3, 2.7), (1e308, -1e307), (0.0, 5e-324), (3, 3), (5, -2)]
+    for start, stop in ends:
+        for count in (1, 2, 7, 50):
+            found = np.asarray(xp.linspace(start, stop, count, dtype=xp.float64, endpoint=endpoint))
+            np.testing.assert_array_equal(found, np.linspace(start, stop, count, endpoint=endpoint))
+    found = np.asarray(xp.linspace(-1, 1, 4, dtype=xp.int64, endpoint=endpoint))
+    np.testing.assert_array_equal(found, np.linspace(-1, 1, 4, dtype=np.int64, endpoint=endpoint))
+    wide = np.asarray(xp.linspace(-1.7e308, 1.7e308, 3, dtype=xp.float64))
+    assert wide.tolist() == [-1.7e308, 0.0, 1.7e308]
+    assert xp.linspace(0, 1, 0).shape == (0,)
+
+
+def test_nothing_is_tiled_no_times() -> None:
+    x = xp.asarray([[1, 2]])
+    assert xp.tile(x, 0).shape == xp.tile(x, (0,)).shape == (1, 0)
+    assert xp.tile(x, ()).tolist() == [[1, 2]]
+    assert xp.tile(x, (0, 1, 2)).shape == (0, 1, 4)
+
+
+def test_negative_repetitions_are_refused() -> None:
+    x = xp.asarray([1, 2])
+    assert xp.repeat(x, xp.asarray([0, 2])).tolist() == [2, 2]
+    with pytest.raises(ArgumentError, match="`repeat` takes numbers of at least 0, got -1"):
+        xp.repeat(x, xp.asarray([-1, 2]))
+    with pytest.raises(ArgumentError, match="`repeat` takes numbers of at least 0, got -2"):
+        xp.repeat(x, -2)
+
+
+def test_distinct_elements_of_nothing_fill_no_size() -> None:
+    empty = xp.zeros((0, 2))
+    assert xp.unique_values(empty).shape == xp.unique_values(empty, size=0).shape == (0,)
+    with pytest.raises(
+        ArgumentError, match=r"`size=3` distinct elements were asked for of a tensor of the shape \[0, 2\]"
+    ):
+        xp.unique_values(empty, size=3)
+
+
+@pytest.mark.parametrize(("start", "stop", "step"), [(2**63, 2**63 + 3, 1), (2**63 + 2, 2**63 - 3, -2), (5, 0, -2)])
+def test_ranges_of_large_integers(start: int, stop: int, step: int) -> None:
+    assert xp.arange(start, stop, step, dtype=xp.uint64).tolist() == list(range(start, stop, step))
+
+
+def test_counts_of_large_ranges_are_exact() -> None:
+    assert xp.arange(0, 3 * (2**61 + 1), 2**61 + 1).tolist() == list(range(0, 3 * (2**61 + 1), 2**61 + 1))
