@@ -25,11 +25,11 @@ def _write(names: str, instead: str) -> dict[str, str]:
 
 
 _ABSENT = (
-    "addmv addr amp apply_along_axis avg_pool3d broadcast broadcast_tensors conv3d det eig eigh cholesky fill_diagonal"
-    " frexp geqrf iinfo interp inv inverse isin isnat linear_cross_entropy lstsq ma max_pool3d max_unpool1d"
+    "addmv addr amp apply_along_axis avg_pool3d broadcast broadcast_tensors det eig eigh cholesky fill_diagonal"
+    " frexp geqrf interp inv inverse isin isnat linear_cross_entropy lstsq ma max_pool3d max_unpool1d"
     " max_unpool2d max_unpool3d mode modf nancumprod nancumsum new os pinv qr quantized_gru renorm rrelu signal"
-    " slogdet solve svd tofile ulong ushort vander is_quantized isdtype flatiter rsub broadcast_shapes histogram2d"
-    " histogramdd igamma igammac intc is_nonzero lu mvlgamma nanpercentile pdist polygamma batch_norm_elemt"
+    " slogdet solve svd tofile ulong ushort vander is_quantized flatiter rsub broadcast_shapes histogram2d"
+    " histogramdd igamma igammac intc is_nonzero lu mvlgamma pdist polygamma batch_norm_elemt"
     " batch_norm_stats cudnn_batch_norm mkldnn_adaptive_avg_pool2d windows"
 )
 """What other libraries have and Tessera has not, where the nearest name here is something else."""
@@ -40,7 +40,10 @@ RANDOM: Mapping[str, str] = {
     **dict.fromkeys(("integers", "randint_like"), _INTEGERS),
     **dict.fromkeys(("seed", "manual_seed", "PRNGKey", "default_rng", "Generator"), _KEY),
     **_write("fold_in", "random.fold(key, number)"),
-    **_write("multinomial", "random.categorical(key, logits, shape=(n,))"),
+    "multinomial": (
+        "write `tessera.random.categorical(key, tessera.ops.log(p), shape=(n,))` for n classes with the probabilities"
+        " `p`: drawn with replacement, and not counted"
+    ),
     **_write("randperm shuffle", "random.permutation(key, n)"),
 }
 
@@ -119,15 +122,25 @@ OPS: Mapping[str, str] = {
     **_write("radians", "ops.deg2rad(x)"),
     **_write("special_erfinv", "ops.erfinv(x)"),
     **_write("average", "ops.mean(x, axis)"),
-    **_write("nanquantile nanmedian", "ops.quantile(x, q, axis)"),
+    **dict.fromkeys(
+        ("nanquantile", "nanmedian", "nanpercentile"),
+        "there is none: `tessera.ops.quantile` of a NaN is NaN, so leave NaNs out with NumPy outside of `jit`",
+    ),
     **_write("binary_cross_entropy", "ops.mean(-y * tessera.ops.log(p) - (1 - y) * tessera.ops.log(1 - p))"),
     **_write("logspace geomspace", "ops.pow(10.0, tessera.ops.linspace(0.0, 1.0, 5))"),
     **_write("range", "ops.arange(n)"),
     **_write("flipud", "ops.flip(x, 0)"),
     **_write("fliplr", "ops.flip(x, 1)"),
     **_write("tri", "ops.tril(tessera.ops.ones((n, n)))"),
-    **_write("tensor_split array_split", "ops.chunk(x, chunks)"),
-    **_write("bucketize digitize", "ops.searchsorted(boundaries, x)"),
+    **dict.fromkeys(
+        ("tensor_split", "array_split"),
+        "write `tessera.ops.split(x, [3, 2, 2])`, with the sizes of the parts: of 7 elements in 3 parts those are it",
+    ),
+    **_write("bucketize", "ops.searchsorted(boundaries, x)"),
+    **_write("digitize", "ops.searchsorted(boundaries, x, side='right')"),
+    **_write("iinfo", "xp.iinfo(dtype)"),
+    **_write("finfo", "xp.finfo(dtype)"),
+    **_write("isdtype", "xp.isdtype(dtype, 'integral')"),
     **_write("histc", "ops.histogram(x, bins)[0]"),
     **_write("trapz", "ops.trapezoid(y, x)"),
     **_write("flatnonzero", "ops.nonzero(x.reshape(-1))[0]"),
@@ -157,8 +170,7 @@ FRONT: Mapping[str, str] = {
     **_write("long int", "i64"),
     **_write("bool", "bool_"),
     **_write("ndarray Array", "Tensor"),
-    **_write("compile function script", "jit"),
-    **_write("autotune", "kernel.autotune(space={...})"),
+    **_write("compile script", "jit"),
     **_write("Mesh make_mesh", "dist.mesh(data=2)"),
     **_write("psum all_reduce", "dist.all_reduce(x, axis)"),
     **_write("foriloop for_loop", "fori_loop(0, n, body, state)"),
@@ -171,7 +183,7 @@ FRONT: Mapping[str, str] = {
     **_write("jacobian batch_jacobian", "jacrev(f)(x)"),
     **_write("vhp hessian_vector_product", "hvp(f, (x,), (v,))"),
     **_write("vectorize vectorized_map", "vmap(f)"),
-    **_write("custom_gradient Function custom_derivative", "custom_vjp(f)"),
+    **_write("custom_gradient custom_derivative", "custom_vjp(f)"),
     **_write("func functorch", "grad(f), tessera.vmap(f) and tessera.jvp(f, primals, tangents)"),
     **_write("value_and_gradient value_and_gradients", "value_and_grad(f)"),
     "closure_convert": "pass what a rule captures as an argument, or use what it captures as a constant",

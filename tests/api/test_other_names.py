@@ -19,18 +19,18 @@ from tessera.api.other_names import FRONT, OPS, RANDOM, advice_for
 from tessera.frontend.trace import TracedTensor
 
 TABLES: dict[str, Mapping[str, str]] = {"tessera": FRONT, "tessera.ops": OPS, "tessera.random": RANDOM}
-KNOWN = [
-    (module, name)
-    for module, table in TABLES.items()
-    for name in table
-    if name not in importlib.import_module(module).__all__
-]
+KNOWN = [(module, name) for module, table in TABLES.items() for name in table]
 PATH = re.compile(r"tessera((?:\.\w+)+)")
 
 
 @pytest.mark.parametrize(("module", "name"), KNOWN)
-def test_a_known_name_is_answered_and_what_is_suggested_exists(module: str, name: str) -> None:
+def test_a_known_name_is_answered_and_what_is_suggested_exists(
+    module: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = importlib.import_module(module)
+    assert name not in home.__all__
+    # A subpackage, `tessera.distributed`, is an attribute once something has loaded it.
+    monkeypatch.delattr(home, name, raising=False)
     with pytest.raises(AttributeError) as caught:
         getattr(home, name)
     assert str(caught.value) == f"module `{module}` has no attribute `{name}`: {TABLES[module][name]}"
@@ -54,6 +54,10 @@ def test_a_known_name_is_answered_and_what_is_suggested_exists(module: str, name
         ("tessera.ops", "jit", "write `tessera.jit`"),
         ("tessera.ops", "randn", "write `tessera.random.normal(key, (2, 3))`"),
         ("tessera.ops", "sofmax", "did you mean `tessera.ops.softmax`?"),
+        ("tessera", "conv3d", "write `tessera.ops.conv3d`"),
+        ("tessera", "iinfo", "write `tessera.xp.iinfo(dtype)`"),
+        ("tessera.ops", "isdtype", "write `tessera.xp.isdtype(dtype, 'integral')`"),
+        ("tessera.ops", "nanmedian", "there is none"),
         ("tessera.random", "softmax", "write `tessera.ops.softmax`"),
         ("tessera.random", "unifrom", "did you mean `tessera.random.uniform`?"),
         ("tessera.dist", "psum", "write `tessera.dist.all_reduce(x, axis)`"),
@@ -108,6 +112,28 @@ def test_what_is_suggested_for_a_function_computes_it(name: str) -> None:
     text = OPS[name].removeprefix("write `").removesuffix("`")
     got = eval(text, {"tessera": ts, "math": math, "x": ts.array(x)})
     np.testing.assert_allclose(np.asarray(got), FORMULAS[name](x), rtol=1e-5)
+
+
+def code_of(advice: str) -> str:
+    """What is to be written, in an answer."""
+    return advice.split("`")[1]
+
+
+def test_what_is_suggested_finds_the_same_bins_and_parts() -> None:
+    boundaries, x = np.array([0.0, 1.0, 2.0]), np.array([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0])
+    names = {"tessera": ts, "boundaries": ts.array(boundaries), "x": ts.array(x)}
+    np.testing.assert_array_equal(eval(code_of(OPS["digitize"]), names), np.digitize(x, boundaries))
+    torch = pytest.importorskip("torch")
+    bins = torch.bucketize(torch.from_numpy(x), torch.from_numpy(boundaries)).numpy()
+    np.testing.assert_array_equal(eval(code_of(OPS["bucketize"]), names), bins)
+    parts = eval(code_of(OPS["array_split"]), {"tessera": ts, "x": ts.ones((7,))})
+    assert [part.shape for part in parts] == [part.shape for part in np.array_split(np.ones(7), 3)]
+
+
+def test_what_is_suggested_for_multinomial_takes_probabilities() -> None:
+    names = {"tessera": ts, "key": ts.random.key(0), "p": ts.array([0.2, 0.0, 0.8]), "n": 2000}
+    drawn = np.asarray(eval(code_of(RANDOM["multinomial"]), names))
+    np.testing.assert_allclose(np.bincount(drawn, minlength=3) / 2000, [0.2, 0.0, 0.8], atol=0.04)
 
 
 METHODS = {
