@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
-from tessera.ir.base import passes
 from tessera.ir.target.architectures import machine_of
-from tessera.ir.target.passes import check_kernels
 from tests.oracles.nvptx_backend import NvptxBackend
 from tests.replay.case import Case, Sample
 from tests.target.samples import tile_kernels
@@ -28,23 +25,9 @@ MACHINES: dict[str, dict[str, Any]] = {
 """The options that name each machine: never what this computer happens to be."""
 
 
-VERIFIED = ("cpu-avx512", "gpu-sm_90a")
-"""Machines for which the IR on the way is verified, a third of the time; the other machines get the same programs."""
-
-
 def lowered_texts(case: Case | Sample, machine: str) -> list[str]:
     """The final LLVM text of the host program and of each kernel, in the order of the program."""
-    if machine in VERIFIED:
-        return _lowered_texts(case, MACHINES[machine])
-    with patch.object(passes, "verify", _accept), patch.object(check_kernels, "verify", _accept):
-        return _lowered_texts(case, MACHINES[machine])
-
-
-def _accept(module: object) -> None:
-    """A verifier that looks at nothing."""
-
-
-def _lowered_texts(case: Case | Sample, options: dict[str, Any]) -> list[str]:
+    options = MACHINES[machine]
     if isinstance(case, Sample):
         return _sample_texts(case, options)
     with case.context():
