@@ -19,8 +19,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 WHERE = {
     "interop": ("tests/device",),
+    "mpi": ("tessera/runtime",),
     "bench": ("benchmarks",),
-    "mpi": ("tessera/runtime/ranks",),
     "test": ("tests", "Makefile", "pyproject.toml"),
 }
 CALLED = {
@@ -28,6 +28,7 @@ CALLED = {
     "pyright": "$(BIN)/pyright",
     "ruff": "$(BIN)/ruff",
     "z3-solver": "z3",
+    "pytest-json-report": "pytest_jsonreport",
     "pytest-xdist": "-n $(WORKERS)",
     "mpich": "mpiexec",
     "nvidia-cuda-nvcc": "ptxas",

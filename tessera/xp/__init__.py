@@ -1,4 +1,4 @@
-"""`tessera.xp`: the Python array API standard, 2024.12, on Tessera's tensors, eagerly and inside `jit`.
+"""`tessera.xp`: functions of the Python array API standard, 2024.12, on Tessera's tensors, eagerly and inside `jit`.
 
 Functions take and give tensors as `tessera.ops` does, under the names and with the arguments of the standard. There are
 no complex numbers, and the extensions `linalg` and `fft` are not here. Tensors do not change: `x[0] = 1` raises, and

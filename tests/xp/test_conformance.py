@@ -12,11 +12,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITE = Path(os.environ.get("TESSERA_ARRAY_API_TESTS") or ROOT.parent / "shared" / "suites" / "array-api-tests")
+VARIABLE = "ARRAY_API_TESTS"
+"""Names the folder of the suite; without it the suite is looked for beside the checkout."""
+PAGE = ROOT / "docs" / "guide" / "array-api.md"
 EXPECTED = Path(__file__).with_name("expected_failures.tsv")
 EXAMPLES = 3
-LEAST = 1100
-"""Tests of the suite that pass, at least: one that is skipped, or not collected, is seen here."""
+
+
+def checkouts(root: Path) -> list[Path]:
+    """The checkout, and that which it is a worktree of, if it is one: its `.git` is a file then, `gitdir: ...`."""
+    link = root / ".git"
+    if not link.is_file():
+        return [root]
+    own = Path(link.read_text(encoding="utf-8").removeprefix("gitdir:").strip())
+    return [root, (root / own).parents[2]]
+
+
+def find_suite(root: Path, named: str | None) -> Path | None:
+    """The folder of the suite: that which is named, else the one beside the checkout; None where it is not there."""
+    beside = [checkout.parent / "shared" / "suites" / "array-api-tests" for checkout in checkouts(root)]
+    places = [Path(named)] if named else beside
+    return next((place for place in places if (place / "array_api_tests").is_dir()), None)
+
+
+SUITE = find_suite(ROOT, os.environ.get(VARIABLE))
 
 
 def expected_failures() -> dict[str, str]:
@@ -27,14 +46,17 @@ def expected_failures() -> dict[str, str]:
 
 def missing_pieces() -> str:
     """Why the suite cannot run here; empty where it can."""
-    if not (SUITE / "array_api_tests").is_dir():
-        return "there is no array-api-tests beside the repository, and `TESSERA_ARRAY_API_TESTS` names none"
+    if SUITE is None:
+        named = os.environ.get(VARIABLE)
+        where = f"in `{VARIABLE}={named}`" if named else f"beside the checkout, and `{VARIABLE}` is not set"
+        return f"there is no array-api-tests {where}"
     absent = [name for name in ("ndindex", "pytest_jsonreport") if importlib.util.find_spec(name) is None]
     return f"the suite needs {' and '.join(absent)}" if absent else ""
 
 
 def run_suite(storage: Path) -> str:
     """What the suite prints."""
+    assert SUITE is not None
     paths = [str(ROOT), str(SUITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
         **os.environ,
@@ -63,9 +85,21 @@ def test_the_suite_passes_but_for_what_is_listed(tmp_path: Path) -> None:
     assert unexpected == []
     gone = [part for part in known if not any(part in name for name in failed)]
     assert gone == [], "these pass now: take them off the list"
-    counted = re.search(r"(\d+) passed", printed)
-    assert counted is not None
-    assert int(counted[1]) >= LEAST
+    counts = {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|skipped)", printed)}
+    stated = f"{counts['passed']} of {sum(counts.values())} tests pass, {counts['skipped']} are skipped"
+    assert stated in " ".join(PAGE.read_text(encoding="utf-8").split())
+
+
+def test_the_suite_is_found_beside_a_checkout_and_a_worktree(tmp_path: Path) -> None:
+    main, worktree, suite = (tmp_path / name for name in ("main", "trees/other", "shared/suites/array-api-tests"))
+    for folder in (main / ".git" / "worktrees" / "other", worktree, suite):
+        folder.mkdir(parents=True)
+    (worktree / ".git").write_text(f"gitdir: {main / '.git' / 'worktrees' / 'other'}\n")
+    assert find_suite(main, None) is None
+    (suite / "array_api_tests").mkdir()
+    assert find_suite(main, None) == find_suite(worktree, None) == suite
+    assert find_suite(tmp_path / "elsewhere" / "main", str(suite)) == suite
+    assert find_suite(main, str(tmp_path)) is None
 
 
 def test_every_expected_failure_has_a_reason() -> None:
