@@ -25,6 +25,7 @@ from tessera.nn.feed_forward import MoE
 from tessera.nn.module import Module
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import Mesh
+from tessera.types.dtype import parse_dtype
 from tessera.types.frozen import frozen
 
 
@@ -182,31 +183,77 @@ def take_state_part(recipe: Any, at: int, leaf: Any) -> Any:
     return leaf if cut is None else as_own(take_host(as_host(leaf), (cut,), recipe.mesh, world.rank()))
 
 
-def placement_of(layout: Layout, name: str, shape: Sequence[int], mesh: Mesh) -> tuple[Placement, tuple[int, ...]]:
-    """The cuts of a tensor of a state, and its whole shape: those of the parameter whose name its own ends in.
+# Which parameter each tensor of a state is of: trees of the parameters' form, wherever they are in it, are of them.
 
-    Moments of a parameter have its name behind their own, and its shape or that of its part. What no parameter's name
-    is in, as a step count, is whole.
+
+@frozen
+class Placed:
+    """Where a tensor of a state is: its cuts, its whole shape, and whether it is of a parameter."""
+
+    cuts: Placement
+    whole: tuple[int, ...]
+    is_parameter: bool
+
+
+def placements_of(layout: Layout, tree: Any, mesh: Mesh) -> dict[str, Placed]:
+    """The cuts of each tensor of a state, by name; raises ArgumentError (T0202) for a part of no known cut.
+
+    Moments and averages are trees of the form of the parameters, of which each leaf has the shape of its parameter or
+    of a part of it. Tensors outside of such trees, as a step count, are whole.
     """
-    at = parameter_of(layout, name)
-    if at is None:
-        return (), tuple(shape)
-    stored, whole, cut = layout.stored[at], layout.shapes[at], layout.states[at]
-    choices = [stored, (*stored, cut)] if cut is not None and cut not in stored else [stored]
-    for cuts in choices:
-        if part_shape(whole, cuts, mesh.sizes) == tuple(shape):
-            return cuts, whole
-    return (), tuple(shape)
+    leaves, form = flatten(tree, keep_order=True)
+    numbers, made = _parameters_in(layout, tree), dict[str, Placed]()
+    for leaf, name, found in zip(leaves, leaf_names(form), numbers, strict=True):
+        if not hasattr(leaf, "shape"):
+            continue
+        shape = tuple(int(size) for size in leaf.shape)
+        at = _parameter_named(layout, name, leaf) if found is None else found
+        made[name] = Placed((), shape, False) if at is None else _place(layout, at, name, shape, mesh)
+    return made
 
 
-def parameter_of(layout: Layout, name: str) -> int | None:
-    """The number of the parameter whose name that of a tensor ends in; None for one that is of no parameter."""
+def _parameters_in(layout: Layout, value: Any) -> list[int | None]:
+    """The number of the parameter that each leaf is of, where it is in a tree of the parameters' form."""
+    leaves, form = flatten(value)
+    if form == layout.form:
+        if form.is_leaf:  # a single parameter: every leaf has its form
+            return [0 if _is_float(value) and len(value.shape) == len(layout.shapes[0]) else None]
+        return [layout.numbers[name] for name in leaf_names(flatten(value, keep_order=True)[1])]
+    if form.is_leaf or not leaves:
+        return [None] * len(leaves)
+    kind: type[Any] = value.__class__
+    children = list(value.values()) if kind is dict else node_of(kind).split(value)[0]
+    return [number for child in children for number in _parameters_in(layout, child)]
+
+
+def _parameter_named(layout: Layout, name: str, leaf: Any) -> int | None:
+    """The parameter whose name that of a tensor ends in: of states of some parameters alone. Scalars have no parts."""
+    if not _is_float(leaf) or not leaf.shape:
+        return None
     parts = name.split(".")
-    for start in range(len(parts)):
-        found = layout.numbers.get(".".join(parts[start:]))
-        if found is not None:
-            return found
-    return None
+    found = (layout.numbers.get(".".join(parts[start:])) for start in range(len(parts)))
+    return next((at for at in found if at is not None), None)
+
+
+def _is_float(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and parse_dtype(leaf.dtype).is_float
+
+
+def _place(layout: Layout, at: int, name: str, shape: tuple[int, ...], mesh: Mesh) -> Placed:
+    stored, whole, cut = layout.stored[at], layout.shapes[at], layout.states[at]
+    choices: list[Placement] = [stored, (*stored, cut)] if cut is not None and cut not in stored else [stored]
+    for cuts in (*choices, ()):
+        if part_shape(whole, cuts, mesh.sizes) == shape:
+            return Placed(cuts, whole, True)
+    parts = [part_shape(whole, cuts, mesh.sizes) for cuts in choices]
+    if all(part == whole for part in parts):  # it is not divided, and neither is what belongs to it
+        return Placed((), shape, True)
+    raise ArgumentError(
+        f"`{name}` is {list(shape)}, and its parameter is {list(whole)}, of which this rank has "
+        f"{' or '.join(str(list(part)) for part in parts)}",
+        notes=("rule: what an optimizer keeps of a divided parameter has the shape of the parameter or of its part",),
+        fix="keep it out of the tree, or train with an optimizer whose states have the shapes of parameters",
+    )
 
 
 def gather(layout: Layout, tree: Any, mesh: Mesh, pipeline: str | None = None) -> Any:
@@ -215,12 +262,12 @@ def gather(layout: Layout, tree: Any, mesh: Mesh, pipeline: str | None = None) -
     group = [rank for rank in range(world.size()) if pipeline is None or mesh.position(pipeline, rank) == stage]
     leaves, form = flatten(tree, keep_order=True)
     made: list[Any] = []
+    places = placements_of(layout, tree, mesh)
     for leaf, name in zip(leaves, leaf_names(form), strict=True):
         if not is_concrete(leaf):
             made.append(leaf)
             continue
-        array = as_host(leaf)
-        cuts, whole = placement_of(layout, name, array.shape, mesh)
+        array, cuts, whole = as_host(leaf), places[name].cuts, places[name].whole
         if all(mesh.sizes.get(cut.axis, 1) == 1 for cut in cuts):
             made.append(as_own(array))
             continue

@@ -57,6 +57,11 @@ class Snapshot:
                 )
         return Snapshot(tensors, values)
 
+    def tree(self, like: Any) -> Any:
+        """What was taken, in the form of the tree that it was taken of."""
+        form = flatten(like, keep_order=True)[1]
+        return unflatten(form, [self.tensors.get(name, self.values.get(name)) for name in leaf_names(form)])
+
     def write(self, path: str, notes: Mapping[str, Any]) -> None:
         """Write it in one step; see `save`."""
         _check_target(path)
@@ -64,13 +69,6 @@ class Snapshot:
             texts = {"values": json.dumps(self.values), "notes": json.dumps(dict(notes))}
             safetensors.write(path, self.tensors, {"version": str(VERSION), **texts})
             return
-        others = sorted({*os.listdir(path)} - {TENSORS, NOTES}) if os.path.isdir(path) else []
-        if others:
-            raise CheckpointError(
-                f"`{path}` is a folder that holds other things than a checkpoint: {', '.join(others[:3])}",
-                notes=("rule: a checkpoint replaces the folder that it is saved as, with all that is in it",),
-                fix="save to another path, as to a new folder in this one",
-            )
         make_durable_folder(path, lambda folder: self._fill(folder, notes))
 
     def _fill(self, folder: str, notes: Mapping[str, Any]) -> None:
@@ -105,6 +103,19 @@ def _check_target(path: str) -> None:
             notes=(f"a checkpoint is one file where its path ends in `{SUFFIX}`, and else a folder",),
             fix="save to another path",
         )
+    held = {*os.listdir(path)} if not is_file and os.path.isdir(path) else set[str]()
+    # Files of ranks are those of a checkpoint where its notes are there too.
+    others = sorted(
+        name
+        for name in held - {TENSORS, NOTES}
+        if NOTES not in held or not sharded_checkpoint.PART.fullmatch(name) or os.path.isdir(os.path.join(path, name))
+    )
+    if others:
+        raise CheckpointError(
+            f"`{path}` is a folder that holds other things than a checkpoint: {', '.join(others[:3])}",
+            notes=("rule: a checkpoint replaces the folder that it is saved as, with all that is in it",),
+            fix="save to another path, as to a new folder in this one",
+        )
 
 
 def save(
@@ -133,8 +144,8 @@ def save(
             f"`{name}` is one file, and ranks write a file each",
             fix="save to a folder, or `recipe.gather(state)` first",
         )
-    _check_target(name)
-    sharded_checkpoint.write_parts(name, snapshot.tensors, snapshot.values, kept, recipe)
+    held = snapshot.tree(tree)
+    sharded_checkpoint.write_parts(name, held, (snapshot.values, kept), recipe, lambda: _check_target(name))
 
 
 def check_notes(notes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -207,10 +218,7 @@ def restore(path: str | os.PathLike[str], like: Any = None, *, recipe: Recipe | 
     if like is None:
         return {**found.tensors, **found.values}
     if recipe is not None:
-        leaves, form = flatten(like, keep_order=True)
-        pairs = zip(leaf_names(form), leaves, strict=True)
-        shapes = {name: tuple(leaf.shape) for name, leaf in pairs if hasattr(leaf, "shape")}
-        found = Contents(OwnParts(found.tensors, recipe, shapes), found.values, found.notes)
+        found = Contents(OwnParts(found.tensors, recipe, like), found.values, found.notes)
     return fill(found, like, os.fspath(path))
 
 

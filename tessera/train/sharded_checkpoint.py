@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.diagnostics.codes import CheckpointError, FileFormatError
-from tessera.distributed.layout import parameter_of, placement_of
+from tessera.distributed.layout import Placed, placements_of
 from tessera.distributed.placement import Cut, Placement, as_host, gather_objects, part_shape, region_of, take_host
 from tessera.distributed.recipe import Recipe
+from tessera.frontend.pytree import flatten, leaf_names
 from tessera.runtime import safetensors
 from tessera.runtime.durable_files import make_durable_folder, write_flushed
 from tessera.runtime.ranks import world
@@ -30,50 +33,101 @@ from tessera.types.frozen import frozen
 
 NOTES = "checkpoint.json"
 VERSION = 2
+PART = re.compile(r"part-\d{5,}\.safetensors")
+"""Names of the files of ranks."""
 
 
-# Writing: all ranks together, into one folder that appears when all of it is there.
+# Writing: all ranks together, into one folder that appears when all of it is there. Every piece of work ends with an
+# exchange that carries what went wrong, so that all ranks raise where one fails, and none waits for it.
+
+_FOLDER, _PARTS, _END = "the folder of a checkpoint", "parts of a checkpoint", "the end of a checkpoint"
 
 
-def write_parts(path: str, tensors: Mapping[str, Tensor], values: Any, notes: Any, recipe: Recipe) -> None:
-    """Write this rank's parts of a tree; all ranks call it, and come back when the checkpoint is there."""
-    if world.rank() == 0:
-        make_durable_folder(path, lambda folder: _write(folder, tensors, recipe, (values, notes)))
-    else:
-        _write(None, tensors, recipe, (values, notes))
-    gather_objects("done", "the end of a checkpoint")
+def write_parts(path: str, tree: Any, others: tuple[Any, Any], recipe: Recipe, check: Callable[[], None]) -> None:
+    """Write this rank's parts of a tree; all ranks call it, and come back when the checkpoint is there.
+
+    `others` are values and notes; `check` raises on the first rank, and then on all, where nothing may be written.
+    """
+    _share("whether a checkpoint can be saved", check if world.rank() == 0 else lambda: None)
+    if world.rank():
+        _write(None, tree, recipe)
+        _share(_END, lambda: None)
+        return
+    reached: list[str] = []
+
+    def fill(folder: str) -> None:
+        reached.append(_FOLDER)
+        files = _write(folder, tree, recipe)
+        reached.append(_PARTS)
+        said = {"version": VERSION, "axes": [list(one) for one in recipe.mesh.axes], "files": files}
+        said |= {"values": others[0], "notes": dict(others[1])}
+        write_flushed(os.path.join(folder, NOTES), [json.dumps(said).encode("utf-8")])
+
+    try:
+        make_durable_folder(path, fill)
+    except Exception as error:
+        if reached != [_FOLDER]:  # an error within `_write` was told to all
+            _share(_END if reached else _FOLDER, partial(_raise, error))
+        raise
+    _share(_END, lambda: None)
 
 
-def _write(folder: str | None, tensors: Mapping[str, Tensor], recipe: Recipe, others: tuple[Any, Any]) -> None:
-    where = gather_objects(folder, "the folder of a checkpoint")[0]
-    rank, mesh = world.rank(), recipe.mesh
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _share(what: str, work: Callable[[], Any]) -> list[Any]:
+    """What a piece of work gives on every rank; raises CheckpointError (T0715) where it failed on another one."""
+    made, error = None, None
+    try:
+        made = work()
+    except Exception as caught:  # which is raised when the others know
+        error = caught
+    text = None if error is None else f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    told = gather_objects((made, text), what)
+    if error is not None:
+        raise error
+    for rank, (_, failure) in enumerate(told):
+        if failure is not None:
+            raise CheckpointError(
+                f"the checkpoint was not written: on rank {rank} of {len(told)}: {failure}",
+                notes=("rule: a checkpoint in parts is there when all ranks have written theirs, or not at all",),
+                fix=f"see the error of rank {rank}",
+            )
+    return [value for value, _ in told]
+
+
+def _write(folder: str | None, tree: Any, recipe: Recipe) -> list[Any]:
+    """Write this rank's file into the folder that the first rank names; what all ranks say of theirs."""
+    where = _share(_FOLDER, lambda: folder)[0]
+    return _share(_PARTS, lambda: _write_own(where, tree, recipe, world.rank()))
+
+
+def _write_own(folder: str, tree: Any, recipe: Recipe, rank: int) -> dict[str, Any]:
     held, facts = dict[str, Tensor](), dict[str, Any]()
-    for name, tensor in tensors.items():
-        cuts, whole = placement_of(recipe.layout, name, tensor.shape, mesh)
-        if _is_first(name, cuts, recipe, rank):
-            held[name] = tensor
-            listed = [[cut.axis, cut.dim, list(cut.sections)] for cut in cuts]
-            facts[name] = {"shape": list(whole), "dtype": tensor.dtype.name, "cuts": listed}
+    leaves, form = flatten(tree, keep_order=True)
+    by_name = dict(zip(leaf_names(form), leaves, strict=True))
+    for name, placed in placements_of(recipe.layout, tree, recipe.mesh).items():
+        if _is_first(placed, recipe, rank):
+            held[name] = by_name[name]
+            listed = [[cut.axis, cut.dim, list(cut.sections)] for cut in placed.cuts]
+            facts[name] = {"shape": list(placed.whole), "dtype": held[name].dtype.name, "cuts": listed}
     head, parts = safetensors.encode(held)
     checksum = 0
     for part in (head, *parts):
         checksum = zlib.crc32(part, checksum)
     file = f"part-{rank:05d}.safetensors"
-    write_flushed(os.path.join(where, file), [head, *parts])
-    files = gather_objects({"file": file, "crc32": checksum, "rank": rank, "tensors": facts}, "parts of a checkpoint")
-    if folder is not None:
-        values, notes = others
-        said = {"version": VERSION, "axes": [list(one) for one in mesh.axes], "files": files}
-        said |= {"values": values, "notes": dict(notes)}
-        write_flushed(os.path.join(folder, NOTES), [json.dumps(said).encode("utf-8")])
+    write_flushed(os.path.join(folder, file), [head, *parts])
+    return {"file": file, "crc32": checksum, "rank": rank, "tensors": facts}
 
 
-def _is_first(name: str, cuts: Placement, recipe: Recipe, rank: int) -> bool:
-    """Whether a rank is the first of those that have the same part."""
-    cut = {one.axis for one in cuts}
-    if parameter_of(recipe.layout, name) is not None:
+def _is_first(placed: Placed, recipe: Recipe, rank: int) -> bool:
+    """Whether a rank is the first of those that have the same part; a world may have the ranks of a mesh many times."""
+    cut = {one.axis for one in placed.cuts}
+    if placed.is_parameter:
         cut.add(recipe.config.pipeline or "")  # ranks of other stages have other parameters, and the same counts
-    return all(recipe.mesh.position(axis, rank) == 0 for axis, size in recipe.mesh.axes if size > 1 and axis not in cut)
+    others = [axis for axis, size in recipe.mesh.axes if size > 1 and axis not in cut]
+    return rank < recipe.mesh.size and all(recipe.mesh.position(axis, rank) == 0 for axis in others)
 
 
 # Reading: whole tensors of parts, and parts of whole tensors.
@@ -132,17 +186,17 @@ class PartsFile(Mapping[str, Tensor]):
 class OwnParts(Mapping[str, Tensor]):
     """What this rank of a recipe keeps of the whole tensors of a checkpoint."""
 
-    def __init__(self, whole: Any, recipe: Recipe, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """`shapes` are those of the tensors that this rank has, by name."""
+    def __init__(self, whole: Any, recipe: Recipe, like: Any) -> None:
+        """`like` is a tree of the tensors that this rank has, or of anything with their shapes."""
+        places = placements_of(recipe.layout, like, recipe.mesh)
         self._whole, self._recipe, self._cuts = whole, recipe, dict[str, Placement]()
         self.entries: dict[str, Whole] = {}
         for name, entry in whole.entries.items():
-            if name not in shapes:
+            if name not in places:
                 if recipe.config.pipeline is None:
                     self.entries[name] = Whole(entry.dtype, entry.shape)  # which nothing here takes: an error
                 continue
-            cuts, _ = placement_of(recipe.layout, name, shapes[name], recipe.mesh)
-            self._cuts[name] = cuts
+            cuts = self._cuts[name] = places[name].cuts
             self.entries[name] = Whole(entry.dtype, self._part_shape(name, entry.shape, cuts))
 
     def _part_shape(self, name: str, shape: tuple[int, ...], cuts: Placement) -> tuple[int, ...]:
