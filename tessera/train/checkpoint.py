@@ -57,10 +57,11 @@ class Snapshot:
                 )
         return Snapshot(tensors, values)
 
-    def tree(self, like: Any) -> Any:
-        """What was taken, in the form of the tree that it was taken of."""
-        form = flatten(like, keep_order=True)[1]
-        return unflatten(form, [self.tensors.get(name, self.values.get(name)) for name in leaf_names(form)])
+    def write_parts(self, tree: Any, path: str, notes: Mapping[str, Any], recipe: Recipe) -> None:
+        """Write this rank's parts of the tree that it was taken of; all ranks call it."""
+        form = flatten(tree, keep_order=True)[1]
+        held = unflatten(form, [self.tensors.get(name, self.values.get(name)) for name in leaf_names(form)])
+        sharded_checkpoint.write_parts(path, held, (self.values, notes), recipe, lambda: _check_target(path))
 
     def write(self, path: str, notes: Mapping[str, Any]) -> None:
         """Write it in one step; see `save`."""
@@ -144,8 +145,7 @@ def save(
             f"`{name}` is one file, and ranks write a file each",
             fix="save to a folder, or `recipe.gather(state)` first",
         )
-    held = snapshot.tree(tree)
-    sharded_checkpoint.write_parts(name, held, (snapshot.values, kept), recipe, lambda: _check_target(name))
+    snapshot.write_parts(tree, name, kept, recipe)
 
 
 def check_notes(notes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -218,8 +218,13 @@ def restore(path: str | os.PathLike[str], like: Any = None, *, recipe: Recipe | 
     if like is None:
         return {**found.tensors, **found.values}
     if recipe is not None:
-        found = Contents(OwnParts(found.tensors, recipe, like), found.values, found.notes)
+        found = own_parts(found, like, recipe)
     return fill(found, like, os.fspath(path))
+
+
+def own_parts(found: Contents, like: Any, recipe: Recipe) -> Contents:
+    """What this rank, whose parts are like `like`, keeps of a checkpoint."""
+    return Contents(OwnParts(found.tensors, recipe, like), found.values, found.notes)
 
 
 def fill(found: Contents, like: Any, path: str) -> Any:

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple, Self
 
 from tessera.diagnostics.codes import ArgumentError, CheckpointError
 from tessera.diagnostics.frames import guard_class
+from tessera.distributed.placement import gather_objects
+from tessera.distributed.recipe import Recipe
 from tessera.frontend.arguments import check_bool, check_int
 from tessera.runtime.durable_files import recover_folders, remove_folder, remove_leftovers
-from tessera.train.checkpoint import NOTES, Snapshot, check_notes, fill, open_checkpoint
+from tessera.runtime.ranks import world
+from tessera.train.checkpoint import NOTES, Snapshot, check_notes, fill, open_checkpoint, own_parts
 
 _NAME = re.compile(r"step-(\d{9,})")
 
@@ -36,6 +39,9 @@ class Checkpointer:
     disk, so a process that is killed at any moment leaves the last whole one, and `restore` finds it. Errors of the
     thread are raised by the next call. One process writes to a folder at a time.
 
+    With the `recipe` of a state in parts, all ranks have one of the same folder and make the same calls: each writes
+    its parts, before `save` comes back, and reads its own, which may be those of another mesh.
+
     >>> import tempfile
     >>> checkpoints = ts.train.Checkpointer(tempfile.mkdtemp(), keep=2)
     >>> for step in (10, 20, 30):
@@ -52,6 +58,7 @@ class Checkpointer:
         keep: int = 3,
         keep_every: int | None = None,
         asynchronous: bool = True,
+        recipe: Recipe | None = None,
     ) -> None:
         if check_int("Checkpointer", "keep", keep) < 1:
             raise ArgumentError(f"`Checkpointer` takes `keep` from 1, got {keep}")
@@ -60,12 +67,19 @@ class Checkpointer:
         check_bool("Checkpointer", "asynchronous", asynchronous)
         self.folder: str = os.path.abspath(os.fspath(folder))
         self.keep, self.keep_every, self._is_asynchronous = keep, keep_every, asynchronous
+        self.recipe = recipe
         # Not a daemon: the interpreter waits at its end for what is being written.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._pending: Future[None] | None = None
         os.makedirs(self.folder, exist_ok=True)
-        recover_folders(self.folder)
-        remove_leftovers(self.folder)
+        if self._is_first:
+            recover_folders(self.folder)
+            remove_leftovers(self.folder)
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether this is the rank that looks after the folder."""
+        return self.recipe is None or world.rank() == 0
 
     def path(self, step: int) -> str:
         """The folder of the checkpoint of a step."""
@@ -79,12 +93,21 @@ class Checkpointer:
         self.wait()
         # Notes are those of now: the caller may change them while a thread writes.
         snapshot, kept = Snapshot.of(tree), json.loads(json.dumps(dict(check_notes(notes or {}))))
+        if self.recipe is not None:  # ranks write together, in the order of all their exchanges: not in a thread
+            snapshot.write_parts(tree, self.path(number), {**kept, "step": number}, self.recipe)
+            if self._is_first:
+                self._prune(number)
+            return
         self._pending = self._writer.submit(self._write, number, snapshot, kept)
         if not self._is_asynchronous:
             self.wait()
 
     def _write(self, step: int, snapshot: Snapshot, notes: dict[str, Any]) -> None:
         snapshot.write(self.path(step), {**notes, "step": step})
+        self._prune(step)
+
+    def _prune(self, step: int) -> None:
+        """Remove what is not to be kept when the checkpoint of a step is there."""
         recent = [number for number in self.steps() if number <= step][-self.keep :]
         for number in self.steps():
             is_kept = number in recent or number > step
@@ -107,8 +130,9 @@ class Checkpointer:
         )
 
     def latest(self) -> int | None:
-        """The last step of which there is a checkpoint, or None."""
-        return max(self.steps(), default=None)
+        """The last step of which there is a checkpoint, or None; with a recipe, what the first rank finds."""
+        last = max(self.steps(), default=None)
+        return last if self.recipe is None else gather_objects(last, "the last checkpoint")[0]
 
     def restore(self, like: Any, step: int | None = None) -> Restored:
         """The checkpoint of a step, by default the last, as a tree like `like`; see `ts.train.restore`."""
@@ -120,6 +144,7 @@ class Checkpointer:
             raise CheckpointError(f"`{self.folder}` has {which}; the steps are: {held}", fix="see the folder")
         path = self.path(wanted)
         found = open_checkpoint(path)
+        found = found if self.recipe is None else own_parts(found, like, self.recipe)
         notes = dict(found.notes)
         return Restored(fill(found, like, path), int(notes.pop("step")), notes)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from tessera.diagnostics.codes import ArgumentError, NumericsError
 from tessera.diagnostics.frames import guard_class
+from tessera.distributed.placement import gather_objects
 from tessera.frontend.arguments import check_bool, check_callables, check_int
 from tessera.train.checkpointer import Checkpointer
 from tessera.train.progress import Display, History, Rate, bytes_in_use, format_bytes, least_seconds
@@ -90,7 +91,8 @@ def fit(
     With `checkpoints` the state, the position of a loader and the history are saved every `save_every` steps and at the
     end, also where the user interrupts it (Ctrl-C); a run that finds a checkpoint continues from the last one, bit for
     bit as if it had never stopped. Batches of something else than a `ts.data.Loader` are then read from the start, and
-    those that were used are skipped.
+    those that were used are skipped. Where the step has a recipe, so have the checkpoints, the same one: all ranks call
+    `fit`, and each saves and restores its parts.
 
     `callbacks` are called after each step with an `Event`; what one returns, a dict of numbers, goes into the history.
     Metrics are read one step late, so that a GPU never waits. The bar shows the loss, tokens (or items) per second, the
@@ -108,6 +110,7 @@ def fit(
     (50, True)
     """
     _check_arguments(step, steps, save_every, checkpoints, callbacks)
+    _check_recipe(step, checkpoints)
     check_bool("fit", "progress", progress)
     check_bool("fit", "check_finite", check_finite)
     run = _Run(step, state, check_finite, tuple(callbacks), checkpoints)
@@ -195,6 +198,9 @@ class _Run:
     def _check_parameters(self) -> None:
         """Refuse to save parameters that are not finite: the loss of the step that made them may be."""
         name = find_nonfinite(getattr(self.state, "params", self.state)) if self._check else None
+        if self._check and recipe_of(self._step) is not None:  # a rank has parts: what one finds, all refuse to save
+            told = gather_objects(name, "whether parameters are finite")
+            name = next((one for one in told if one is not None), None)
         if name is not None:
             raise self._divergence(
                 f"the update of step {self.taken} made `{name}` NaN or infinite",
@@ -282,6 +288,24 @@ def _interrupts() -> Generator[list[int]]:
         yield seen
     finally:
         signal.signal(signal.SIGINT, former)
+
+
+def recipe_of(step: Any) -> Any:
+    """The recipe of a step of `make_step`, or None."""
+    found = getattr(step, "recipe", None)
+    return found if found is not None else getattr(getattr(step, "function", None), "recipe", None)
+
+
+def _check_recipe(step: Any, checkpoints: Checkpointer | None) -> None:
+    """Raises ArgumentError (T0202) where checkpoints would be of one rank's parts, or of another recipe's."""
+    own, theirs = recipe_of(step), None if checkpoints is None else checkpoints.recipe
+    if checkpoints is not None and own is not theirs:
+        said = ["none" if one is None else str(one) for one in (own, theirs)]
+        raise ArgumentError(
+            f"the step and the checkpoints have different recipes: {said[0]}, and {said[1]}",
+            notes=("rule: where ranks have parts of a state, each saves and restores its own",),
+            fix="write `ts.train.Checkpointer(folder, recipe=recipe)` with the recipe of the step",
+        )
 
 
 def _check_arguments(step: Any, steps: Any, save_every: Any, checkpoints: Any, callbacks: Sequence[Any]) -> None:

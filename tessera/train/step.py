@@ -75,6 +75,7 @@ def make_step(
         return State(params, opt_state, state.step + 1, state.key, mean, extra), metrics
 
     step.__name__ = step.__qualname__ = f"step_of_{getattr(loss, '__name__', 'loss')}".replace("<lambda>", "lambda")
+    vars(step)["recipe"] = recipe  # of which `fit` asks
     return jit(step, donate={"state"} if donate else (), **options)
 
 

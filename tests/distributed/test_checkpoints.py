@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera import dist
-from tessera.diagnostics.codes import ArgumentError, CheckpointError
+from tessera.diagnostics.codes import ArgumentError, CheckpointError, NumericsError
 from tessera.distributed.layout import Parallel, layout_of, placements_of
 from tessera.runtime.ranks.world import mesh_of
 from tessera.train import sharded_checkpoint
@@ -144,3 +144,61 @@ def test_a_world_may_have_the_ranks_of_a_mesh_twice(tmp_path: Path) -> None:
 
     for rank, found in enumerate(on_ranks(run, SECONDS, dp=4)):
         np.testing.assert_array_equal(found, np.asarray(whole["w"])[2 * (rank % 2) : 2 * (rank % 2) + 2])
+
+
+# `fit` with checkpoints.
+
+OPTIMIZER = ts.optim.adam(0.1)
+ROWS = [np.arange(8, dtype=np.float32).reshape(2, 4) + at for at in range(4)]
+
+
+def fit(folder: Path, steps: int, zero: int = 1, **choices: Any) -> Any:
+    recipe = dist.recipe(PARAMS, zero=zero)
+    step = ts.train.make_step(lambda p, x: ((x @ p["w"]) ** 2.0).mean(), OPTIMIZER, recipe=recipe)
+    state = ts.train.State.init(PARAMS, OPTIMIZER, recipe=recipe)
+    kept = ts.train.Checkpointer(folder, keep=2, recipe=recipe)
+    return ts.train.fit(step, state, ROWS, steps=steps, checkpoints=kept, progress=False, **choices).state
+
+
+def test_fit_continues_with_the_parts_of_each_rank(tmp_path: Path) -> None:
+    def run(_: int) -> Any:
+        fit(tmp_path / "two", 2, save_every=1)
+        return leaves(fit(tmp_path / "two", 4, save_every=1)), leaves(fit(tmp_path / "one", 4))
+
+    for found in on_ranks(run, SECONDS, dp=2):
+        if isinstance(found, Exception):
+            raise found
+        for left, right in zip(*found, strict=True):
+            np.testing.assert_array_equal(left, right)
+    assert sorted(one.name for one in (tmp_path / "two").iterdir()) == ["step-000000003", "step-000000004"]
+    # Another mesh continues.
+    with dist.mesh(dp=1):
+        assert int(fit(tmp_path / "two", 5, zero=0).step) == 5
+
+
+def test_fit_refuses_checkpoints_of_another_recipe(tmp_path: Path) -> None:
+    kept = ts.train.Checkpointer(tmp_path)
+    with dist.mesh(dp=1):
+        recipe = dist.recipe(PARAMS)
+        step = ts.train.make_step(lambda p, x: (x @ p["w"]).mean(), OPTIMIZER, recipe=recipe)
+        state = ts.train.State.init(PARAMS, OPTIMIZER, recipe=recipe)
+        with pytest.raises(ArgumentError, match=r"the step and the checkpoints have different recipes: Recipe\(.*none"):
+            ts.train.fit(step, state, ROWS, checkpoints=kept, progress=False)
+
+
+def test_all_ranks_refuse_to_save_where_one_has_a_parameter_that_is_not_finite(tmp_path: Path) -> None:
+    def run(rank: int) -> Any:
+        recipe = dist.recipe(PARAMS, zero=3)
+
+        def step(state: Any, batch: Any) -> Any:
+            bad = np.full((2, 2), np.nan if rank else 1.0, np.float32)
+            return state.replace(params={"w": ts.Tensor.of(bad)}), {"loss": 0.0}
+
+        vars(step)["recipe"] = recipe
+        state = ts.train.State.init(PARAMS, OPTIMIZER, recipe=recipe)
+        kept = ts.train.Checkpointer(tmp_path, recipe=recipe)
+        ts.train.fit(step, state, ROWS, steps=1, checkpoints=kept, progress=False)
+
+    for found in on_ranks(run, SECONDS, dp=2):
+        assert isinstance(found, NumericsError), found
+    assert list(tmp_path.iterdir()) == []
