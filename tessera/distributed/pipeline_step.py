@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,38 @@ from tessera.distributed.rebuild import rebuild
 from tessera.distributed.recipe import Recipe
 from tessera.distributed.stages import run_stage
 from tessera.frontend.functions import public as ops
+from tessera.frontend.functions.operands import dtype_of
 from tessera.frontend.pytree import flatten, leaf_names, map_leaves, unflatten
 from tessera.optim import Optimizer
+from tessera.optim.transforms import zeros_of
 from tessera.runtime.ranks import world
+from tessera.types.frozen import frozen
+
+
+@frozen
+class StateRules:
+    """What a step knows of states: which it refuses, and the new one of new parameters and optimizer states."""
+
+    check: Callable[[Any], None]
+    join: Callable[[Any, Any, Any], Any]
 
 
 class PipelineStep:
     """A step of a model whose stages are on the ranks of an axis: `state, metrics = step(state, batch)`.
 
-    The batch is cut into microbatches, whose gradients are summed in their order. `most_kept` is how many inputs of
-    microbatches were kept at a time in the last step.
+    The batch is cut into microbatches, whose gradients are summed in their order, in f32 (f64 for f64). `most_kept` is
+    how many inputs of microbatches were kept at a time in the last step.
     """
 
     def __init__(
-        self, loss: Any, optimizer: Optimizer, recipe: Recipe, join: Any, *, grad_norm: bool, **options: Any
+        self,
+        loss: Any,
+        optimizer: Optimizer,
+        recipe: Recipe,
+        rules: StateRules,
+        *,
+        grad_norm: bool,
+        **options: Any,
     ) -> None:
         self.recipe, self.config = recipe, recipe.config
         axis = recipe.config.pipeline
@@ -36,13 +55,15 @@ class PipelineStep:
         self.axis, ranks = axis, recipe.mesh.sizes.get(axis, 1)
         self.plan = plan_of(self.config.schedule, ranks, self.config.microbatches, self.config.chunks)
         self.most_kept = 0
-        self._loss, self._optimizer, self._join, self._grad_norm = loss, optimizer, join, grad_norm
+        self._loss, self._optimizer, self._rules, self._grad_norm = loss, optimizer, rules, grad_norm
         self._options = options
         self._programs: dict[tuple[str, int], Jit] = {}
         self._zeros = jit(_zeros_like, **options)
         self._finish = jit(self._update, donate={"state"}, **options)
 
     def __call__(self, state: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
+        self._rules.check(state)
+        self.recipe.check_optimizer(state.opt_state)
         parts = self._microbatches(batch)
         totals: list[Any] = [self._zeros(state.params)]
         losses: list[Any] = []
@@ -120,15 +141,16 @@ class PipelineStep:
         if self._grad_norm:
             metrics["grad_norm"] = recipe.norm(gradients)
         params, opt_state = recipe.update(self._optimizer, gradients, state.opt_state, state.params)
-        return self._join(state, params, opt_state), metrics
+        return self._rules.join(state, params, opt_state), metrics
 
     # Microbatches, and how large what goes between stages is.
 
     def _microbatches(self, batch: Any) -> list[Any]:
         """This rank's part of each microbatch."""
-        count, ranks = self.config.microbatches, self.recipe.batch_ranks
-        mine = 0
-        for axis in self.config.batch_axes:
+        # With `local_batch` a rank is given its own part, which it alone cuts.
+        is_whole = not self.config.local_batch
+        count, ranks, mine = self.config.microbatches, self.recipe.batch_ranks if is_whole else 1, 0
+        for axis in self.config.batch_axes if is_whole else ():
             size = self.recipe.mesh.sizes.get(axis, 1)
             mine = mine * size + (self.recipe.mesh.position(axis, world.rank()) if size > 1 else 0)
         leaves, form = flatten(batch)
@@ -154,9 +176,9 @@ class PipelineStep:
 
 
 def _add(total: Any, gradients: Any) -> Any:
-    return map_leaves(ops.add, total, gradients)
+    return map_leaves(lambda one, more: one + ops.astype(more, dtype_of(one)), total, gradients)
 
 
 def _zeros_like(params: Any) -> Any:
     leaves, form = flatten(params)
-    return unflatten(form, [ops.zeros(leaf.shape, leaf.dtype) for leaf in leaves])
+    return zeros_of(leaves, form)

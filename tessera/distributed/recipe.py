@@ -125,7 +125,7 @@ class Recipe:
 
     def update(self, optimizer: Optimizer, gradients: Any, opt_state: Any, params: Any) -> tuple[Any, Any]:
         """New parameters and the new state of the optimizer, each rank computing those of its parts."""
-        self._check_optimizer(opt_state)
+        self.check_optimizer(opt_state)
         token = SHARDED_NORM.set(self.sum_squares)
         try:
             held = params
@@ -294,17 +294,19 @@ class Recipe:
             )
         return around
 
-    def _check_optimizer(self, state: Any) -> None:
+    def check_optimizer(self, state: Any) -> None:
+        """Raise ArgumentError (T0202) for the state of an optimizer that does not know what ranks divide."""
         is_cut = any(self.layout.stored) or (self.config.zero and any(self.layout.states))
-        if is_cut and _has_factored(state):
+        if is_cut and _holds(state, AdafactorState):
             raise ArgumentError(
                 "`adafactor` keeps means over rows and columns, which parts of a parameter do not have",
                 notes=("rule: where parameters or states are divided, an update is one of each element by itself",),
                 fix="train with `ts.optim.adamw`, or with data parallelism alone",
             )
-        if is_cut and isinstance(state, ScaledState):
+        if (is_cut or self.config.pipeline is not None) and _holds(state, ScaledState):
             raise ArgumentError(
                 "a scale of the loss changes where a gradient is not finite, which ranks with other parts do not see",
+                notes=("rule: `with_loss_scale` goes with data parallelism, where each rank has all gradients",),
                 fix="train in bf16, which needs none, or with data parallelism alone",
             )
 
@@ -317,10 +319,11 @@ def sum_in_order(values: Sequence[Any]) -> Any:
     return total
 
 
-def _has_factored(state: Any) -> bool:
-    if isinstance(state, AdafactorState):
+def _holds(state: Any, kind: type[Any]) -> bool:
+    """Whether the state of an optimizer is of a kind, or one that it is made of."""
+    if isinstance(state, kind):
         return True
-    return isinstance(state, tuple) and any(map(_has_factored, cast("tuple[Any, ...]", state)))
+    return isinstance(state, tuple) and any(_holds(one, kind) for one in cast("tuple[Any, ...]", state))
 
 
 def _element(tree: Any, at: int) -> Any:

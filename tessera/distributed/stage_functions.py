@@ -14,9 +14,11 @@ from tessera.distributed.pipeline import Mailbox, Message, Schedule, plan_of
 from tessera.distributed.placement import gather_arrays, gather_objects
 from tessera.frontend.arguments import check_int, check_string
 from tessera.frontend.functions import public as ops
+from tessera.frontend.functions.operands import dtype_of
 from tessera.frontend.pytree import flatten, map_leaves, unflatten
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import numpy_dtype
+from tessera.optim.transforms import state_dtype
 from tessera.runtime.ranks.world import mesh_in_force
 from tessera.runtime.tensor import Tensor
 
@@ -29,7 +31,8 @@ def pipeline(
     `run(params, x)` takes a list with the parameters of each stage, of which a rank uses its own, and `x`, whose first
     dim is cut into microbatches; all ranks get the result. `run.value_and_grad(loss)(params, x, target)` gives the mean
     of `loss(y, target)` over microbatches, and the gradients of this rank's stages in a list with None for all others,
-    in the order of a schedule: `1f1b`, or `interleaved` where ranks have several stages, in turn.
+    in the order of a schedule: `1f1b`, or `interleaved` where ranks have several stages, in turn. Gradients of
+    microbatches are summed in f32 (f64 for f64).
 
     >>> double = ts.dist.pipeline([lambda w, x: x * w, lambda w, x: x + w], microbatches=2)
     >>> with ts.dist.mesh(pp=1):
@@ -108,27 +111,38 @@ class StageFunctions:
             else:
                 gradient, back = self._pull(stage)(params[stage], own, cotangent)
             before = gradients[stage]
-            gradients[stage] = gradient if before is None else map_leaves(ops.add, before, gradient)
+            wide = _cast(gradient, state_dtype)
+            gradients[stage] = wide if before is None else map_leaves(ops.add, before, wide)
             return back
 
         work.run(forward, backward)
-        means = [None if one is None else _divide(one, float(self._count)) for one in gradients]
+        means = [
+            None if one is None else _mean(one, float(self._count), own)
+            for one, own in zip(gradients, params, strict=True)
+        ]
         told = np.array([sum(losses) / self._count if losses else 0.0])
         return float(gather_arrays(told, "the loss of a pipeline", work.mail.group)[last % ranks][0]), means
 
     # Programs, microbatches, and how large what goes between stages is.
+
+    # Nothing is before the first stage: its `x`, which may be tokens, has no gradient.
 
     def _last(self, loss: Callable[..., Any], stage: int) -> Jit:
         def run(params: Any, x: Any, *targets: Any) -> Any:
             def objective(held: Any, value: Any) -> Any:
                 return loss(self._stages[stage](held, value), *targets)
 
+            if stage == 0:
+                value, gradient = value_and_grad(objective)(params, x)
+                return value, (gradient, None)
             return value_and_grad(objective, (0, 1))(params, x)
 
         return self._keep((stage, loss), run)
 
     def _pull(self, stage: int) -> Jit:
         def run(params: Any, x: Any, cotangent: Any) -> Any:
+            if stage == 0:
+                return vjp(lambda held: self._stages[0](held, x), params)[1](cotangent)[0], None
             return vjp(self._stages[stage], params, x)[1](cotangent)
 
         return self._keep((stage, None), run)
@@ -178,9 +192,14 @@ class StageFunctions:
         return lambda stage: np.zeros(*given[stage])
 
 
-def _divide(tree: Any, by: float) -> Any:
+def _cast(tree: Any, dtype: Callable[[Any], Any]) -> Any:
     leaves, form = flatten(tree)
-    return unflatten(form, [leaf / by for leaf in leaves])
+    return unflatten(form, [ops.astype(leaf, dtype(leaf)) for leaf in leaves])
+
+
+def _mean(total: Any, count: float, params: Any) -> Any:
+    """The mean of gradients of which `total` is the sum, in the dtypes of parameters."""
+    return map_leaves(lambda one, own: ops.astype(one / count, dtype_of(own)), total, params)
 
 
 def _key_of(params: Sequence[Any], x: Any) -> Any:

@@ -12,7 +12,7 @@ from tessera.api.autodiff import value_and_grad
 from tessera.api.jit import Jit, jit
 from tessera.api.randomness import fold
 from tessera.diagnostics.codes import ArgumentError
-from tessera.distributed.pipeline_step import PipelineStep
+from tessera.distributed.pipeline_step import PipelineStep, StateRules
 from tessera.distributed.recipe import Recipe
 from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions.operands import is_tensor
@@ -147,7 +147,8 @@ def _pipeline_step(
     def join(state: State, params: Any, opt_state: Any) -> State:
         return State(params, opt_state, state.step + 1, state.key, state.average, state.extra)
 
-    return PipelineStep(loss, optimizer, recipe, join, grad_norm=grad_norm, **options)
+    rules = StateRules(lambda state: _check_state(state, None), join)
+    return PipelineStep(loss, optimizer, recipe, rules, grad_norm=grad_norm, **options)
 
 
 def _check_recipe(recipe: Recipe, takes_extra: bool) -> None:

@@ -214,6 +214,36 @@ def test_p4_a_pipeline_is_its_stages_one_after_the_other(count: int, ranks: int,
                 np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_pipeline_takes_tokens(count: int) -> None:
+    tokens, table, scale = np.array([0, 1, 2, 1]), values(5, 3), values(3)
+    stages = [lambda w, x: ops.take(w, x, axis=0), lambda w, x: x * w][:count]
+    run = dist.pipeline(stages, microbatches=2)
+
+    def found(_: int) -> Any:
+        return run.value_and_grad(lambda y: (y * y).mean())([table, scale][:count], tokens)
+
+    def whole(weights: Any) -> Any:
+        rows = ops.take(weights[0], tokens, axis=0)
+        return ((rows if count == 1 else rows * weights[1]) ** 2.0).mean()
+
+    value, gradients = ts.value_and_grad(whole)([table, scale][:count])
+    for rank, (loss, own) in enumerate(every(on_ranks(found, SECONDS, pp=count))):
+        np.testing.assert_allclose(loss, float(value), rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(own[rank]), np.asarray(gradients[rank]), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_of_microbatches_are_summed_in_f32() -> None:
+    # 256 and seven ones: in bf16 each further one is rounded away.
+    x = np.array([256, 1, 1, 1, 1, 1, 1, 1], np.float32)
+    weight = ts.ones((), ts.bf16)
+    run = dist.pipeline([lambda w, x: ops.astype(w, ts.f32) * x], microbatches=8)
+    with dist.mesh(pp=1):
+        _, (gradient,) = run.value_and_grad(lambda y: y.sum())([weight], x)
+    assert gradient.dtype == ts.bf16
+    assert float(gradient) == float(ops.astype(ts.array(263.0 / 8), ts.bf16))
+
+
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))
 def test_ranks_of_a_pipeline_have_their_exchanges_in_one_order(stages: int, groups: int, chunks: int) -> None:
     plan = plan_of("interleaved" if chunks > 1 else "1f1b", stages, groups * stages, chunks)

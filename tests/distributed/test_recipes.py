@@ -243,3 +243,72 @@ def test_a_step_refuses_what_its_recipe_does_not_divide() -> None:
         start = ts.train.State.init(model, factored, recipe=cut)
         with pytest.raises(ArgumentError, match="`adafactor` keeps means over rows and columns"):
             made.trace(start, np.ones((8, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        ts.optim.with_loss_scale(ts.optim.sgd(0.5)),
+        ts.optim.accumulate(ts.optim.with_loss_scale(ts.optim.sgd(0.5)), 2),
+    ],
+)
+def test_a_pipeline_refuses_a_scale_of_the_loss(optimizer: Any) -> None:
+    model = ts.nn.GPT.init(ts.random.key(0), config())
+    with dist.mesh(pp=1):
+        recipe = dist.recipe(model, pipeline="pp", microbatches=2)
+        step = ts.train.make_step(programs.loss, optimizer, recipe=recipe)
+        with pytest.raises(ArgumentError, match="scale"):
+            step(ts.train.State.init(model, optimizer, recipe=recipe), programs.batch(0))
+
+
+def test_a_pipeline_refuses_a_state_with_an_average() -> None:
+    model, optimizer = ts.nn.GPT.init(ts.random.key(0), config()), ts.optim.sgd(0.5)
+    with dist.mesh(pp=1):
+        recipe = dist.recipe(model, pipeline="pp", microbatches=2)
+        step = ts.train.make_step(programs.loss, optimizer, recipe=recipe)
+        with pytest.raises(ArgumentError, match="the state has an `average`"):
+            step(ts.train.State.init(model, optimizer, average=ts.optim.ema(0.9), recipe=recipe), programs.batch(0))
+
+
+LOCAL: list[tuple[dict[str, Any], dict[str, int]]] = [
+    ({}, {"dp": 2}),
+    ({"shards": 4}, {"dp": 2}),
+    ({"shards": 4, "zero": 3}, {"dp": 2}),
+    ({"pipeline": "pp", "microbatches": 2}, {"dp": 2, "pp": 1}),
+]
+
+
+@pytest.mark.parametrize(("choices", "axes"), LOCAL)
+def test_ranks_that_pass_their_own_parts_have_the_loss_of_the_whole(choices: Any, axes: Any) -> None:
+    model, optimizer = ts.nn.GPT.init(ts.random.key(0), config()), ts.optim.sgd(0.5)
+    whole = programs.batch(0)
+
+    def run(rank: int) -> Any:
+        recipe = dist.recipe(model, local_batch=True, **choices)
+        step = ts.train.make_step(programs.loss, optimizer, recipe=recipe)
+        mine = {name: value[4 * rank : 4 * rank + 4] for name, value in whole.items()}
+        state, metrics = step(ts.train.State.init(model, optimizer, recipe=recipe), mine)
+        return float(metrics["loss"]), programs.leaves(recipe.gather(state.params))
+
+    state, metrics = ts.train.make_step(programs.loss, optimizer)(ts.train.State.init(model, optimizer), whole)
+    for found in on_ranks(run, SECONDS, **axes):
+        if isinstance(found, Exception):
+            raise found
+        np.testing.assert_allclose(found[0], float(metrics["loss"]), rtol=bound(1))
+        for left, right in zip(found[1], programs.leaves(state.params), strict=True):
+            np.testing.assert_allclose(np.asarray(left), np.asarray(right), rtol=1e-4, atol=1e-6)
+
+
+def test_a_pipeline_trains_parameters_of_bf16() -> None:
+    """Gradients of microbatches are summed wider than they are: those of many are those of one."""
+    model, optimizer = ts.nn.GPT.init(ts.random.key(0), config(), dtype=ts.bf16), ts.optim.sgd(0.5)
+
+    def norm(count: int) -> float:
+        with dist.mesh(pp=1):
+            recipe = dist.recipe(model, pipeline="pp", microbatches=count)
+            step = ts.train.make_step(programs.loss, optimizer, recipe=recipe, grad_norm=True)
+            state, metrics = step(ts.train.State.init(model, optimizer, recipe=recipe), programs.batch(0))
+            assert state.params.norm.weight.dtype == ts.bf16
+            return float(metrics["grad_norm"])
+
+    np.testing.assert_allclose(norm(8), norm(1), rtol=2**-7)
