@@ -121,9 +121,10 @@ def _choose(condition: Any, yes: Any, no: Any) -> Any:
 
 
 class RingAttention(Attention):
-    """Attention where each rank has a part of the sequence, at its absolute positions."""
+    """Attention where each rank has a part of the sequence, at its absolute positions; `length` is that of a part."""
 
     axis: str = ""
+    length: int | None = None
 
     def angles(self, length: Any, start: Any = 0, *, dtype: DType = f32) -> tuple[Any, Any] | None:
         return super().angles(length, _offset(self.axis, length) + as_tensor(start, i64), dtype=dtype)
@@ -134,6 +135,7 @@ class RingAttention(Attention):
                 "attention around a ring has no cache, no mask but the causal one, and drops no weights",
                 fix="train without dropout of attention weights, and generate on one rank",
             )
+        self._check_part(x)
         q, k, v = ops.split_qkv(self.qkv(x), heads=self.heads, kv_heads=self.kv_heads)
         angles = self.angles(x.shape[1], dtype=dtype_of(q).compute) if angles is None else angles
         if angles is not None:
@@ -141,18 +143,43 @@ class RingAttention(Attention):
             q, k = ops.rotary(q, cos, sin), ops.rotary(k, cos, sin)
         return self.out(merge_heads(ring_attention(q, k, v, self.axis, causal=self.causal)))
 
+    def _check_part(self, x: Any) -> None:
+        """Raise ShapeError (T0101) for positions that are not those of this rank's part of the batch."""
+        if self.length is not None and x.shape[1] != self.length:
+            ranks = size_of(self.axis)
+            raise ShapeError(
+                f"the model is called with {x.shape[1]} positions, and each of the {ranks} ranks of `{self.axis}` has "
+                f"{self.length} of the {self.length * ranks} of the batch",
+                notes=(
+                    "rule: the loss gets a part of the batch, cut along the sequence, and gives the model all of it",
+                ),
+                fix='shift targets when batches are made: `{"x": tokens[:, :-1], "y": tokens[:, 1:]}`',
+            )
+
+
+def length_of(batch: Any) -> int | None:
+    """How long the sequences of a batch are: of tokens, or of the first tensor that has a second dim."""
+    leaves = [as_tensor(leaf) for leaf in flatten(batch)[0]]
+    long = [leaf for leaf in leaves if len(leaf.shape) > 1]
+    tokens = [leaf for leaf in long if dtype_of(leaf).is_integer]
+    return next((int(leaf.shape[1]) for leaf in (*tokens, *long)), None)
+
 
 def _offset(axis: str, length: int) -> Any:
     return ops.astype(axis_index(axis), i64) * length
 
 
-def split(module: Any, axis: str, batch: Any) -> Any:
-    """The module that runs on a part of the sequence."""
+def split(module: Any, axis: str, length: int | None) -> Any:
+    """The module that runs on a part of the sequence, of which each rank has `length` positions."""
     if type(module) is Attention:
         fields = (module.qkv, module.out, module.heads, module.kv_heads, module.causal, module.rotary, module.dropout)
-        return RingAttention(*fields, axis)
+        return RingAttention(*fields, axis, length)
     if isinstance(module, GPT) and module.positions is not None:
-        length = next(leaf.shape[1] for leaf in flatten(batch)[0] if len(leaf.shape) > 1)
+        if length is None:
+            raise ArgumentError(
+                f"`context` cuts batches along their second dim by `{axis}`, and no tensor of this one has any",
+                fix="give tokens [batch, length]",
+            )
         _check_length(module, length, axis)
         table = module.positions.weight
         starts = (_offset(axis, length), as_tensor(0, i64))

@@ -11,18 +11,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.api.collectives import all_gather, all_reduce, all_to_all, axis_index, reduce_scatter
+from tessera.api.randomness import fold
 from tessera.api.shard_map import P, join_parts, linear_with_rules, take_part
 from tessera.frontend.arguments import check_string
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.runtime.ranks.world import mesh_in_force
-from tessera.types.dtype import FORMATS, DType
+from tessera.types.dtype import FORMATS, DType, i64
 from tessera.types.sharding import Sharding
 
 
 def size_of(axis: str | None) -> int:
     """How many ranks a mesh axis has; 1 for none."""
     return 1 if axis is None else mesh_in_force().sizes.get(axis, 1)
+
+
+def fold_position(key: Any, axis: str | None) -> Any:
+    """A key for what ranks of an axis have parts of, so that masks of their parts are not the same; None stays."""
+    return key if key is None or axis is None or size_of(axis) == 1 else fold(key, ops.astype(axis_index(axis), i64))
 
 
 def _if_split(axis: str | None, move: Callable[[Any], Any], back: Callable[[Any], Any], value: Any) -> Any:

@@ -44,6 +44,13 @@ class Parallel:
     through which `microbatches` pass in the order of `schedule`: `1f1b`, or `interleaved` with `chunks` stages on
     each rank.
 
+    The loss is called with one part of the batch at a time, and the step takes the mean of what it gives for all parts.
+    That is the loss of the whole where it is a mean over equally many terms in each part: `x.mean()` is, and
+    `(x * mask).sum() / mask.sum()` is not, where masks of parts count differently; divide by a number that does not
+    depend on the part there. With `context` every tensor of a batch that has two dims or more is cut along its second
+    one, and the loss gives the model a part of the tokens as it is: targets come with the batch, already shifted,
+    `{"x": tokens[:, :-1], "y": tokens[:, 1:]}`. Dropout is drawn for each part by itself.
+
     >>> ts.dist.Parallel(tensor="tp", zero=1).axes
     ('dp', 'tp')
     """

@@ -176,7 +176,10 @@ class PipelineStep:
 
 
 def _add(total: Any, gradients: Any) -> Any:
-    return map_leaves(lambda one, more: one + ops.astype(more, dtype_of(one)), total, gradients)
+    def add(one: Any, more: Any) -> Any:
+        return one + ops.astype(more, dtype_of(one))
+
+    return map_leaves(add, total, gradients)
 
 
 def _zeros_like(params: Any) -> Any:

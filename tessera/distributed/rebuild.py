@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.api.checkpoint import checkpoint
 from tessera.distributed import context, experts
-from tessera.distributed.exchanges import gather_weight, join_along, take_along
+from tessera.distributed.exchanges import fold_position, gather_weight, join_along, take_along
 from tessera.distributed.layers import RULES, SEQUENCE, share
 from tessera.frontend.pytree import flatten, node_of, unflatten
 from tessera.nn.feed_forward import MoE
@@ -20,7 +20,8 @@ from tessera.nn.transformer import GPT, Block
 
 def rebuild(recipe: Any, params: Any, batch: Any = None) -> Any:
     """The model that this rank runs for its shard of a batch, of its parts of the parameters."""
-    return _Rebuilder(recipe, 0, is_top=True, batch=batch).tree(params)
+    length = None if recipe.config.context is None else context.length_of(batch)
+    return _Rebuilder(recipe, 0, is_top=True, length=length).tree(params)
 
 
 class GatheredBlock(Module):
@@ -29,6 +30,7 @@ class GatheredBlock(Module):
     parts: Block
     recipe: Any
     first: int
+    length: int | None
 
     @property
     def attention(self) -> Any:
@@ -41,7 +43,7 @@ class GatheredBlock(Module):
 
     def __call__(self, x: Any, *, cache: Any = None, angles: Any = None, key: Any = None) -> tuple[Any, Any, Any]:
         def run(parts: Any, x: Any, angles: Any, key: Any) -> Any:
-            block = _Rebuilder(self.recipe, self.first, is_top=False).tree(parts)
+            block = _Rebuilder(self.recipe, self.first, is_top=False, length=self.length).tree(parts)
             return block(x, cache=None, angles=angles, key=key)
 
         return checkpoint(run)(self.parts, x, angles, key)
@@ -50,8 +52,8 @@ class GatheredBlock(Module):
 class _Rebuilder:
     """A walk over a tree in the order of its leaves, whose number says which cuts are theirs."""
 
-    def __init__(self, recipe: Any, first: int, *, is_top: bool, batch: Any = None) -> None:
-        self.recipe, self.at, self.is_top, self.batch = recipe, first, is_top, batch
+    def __init__(self, recipe: Any, first: int, *, is_top: bool, length: int | None) -> None:
+        self.recipe, self.at, self.is_top, self.length = recipe, first, is_top, length
 
     def tree(self, value: Any) -> Any:
         kind: type[Any] = value.__class__
@@ -59,7 +61,7 @@ class _Rebuilder:
             return None
         if isinstance(value, Block) and self.is_top and self.recipe.config.zero == 3:
             first, self.at = self.at, self.at + len(flatten(value)[0])
-            return GatheredBlock(value, self.recipe, first)
+            return GatheredBlock(value, self.recipe, first, self.length)
         if flatten(value)[1].is_leaf:
             self.at += 1
             return self._whole(value, self.at - 1)
@@ -80,7 +82,7 @@ class _Rebuilder:
             return experts.split(module, config) if sizes.get(config.expert or "", 1) > 1 else module
         is_split = sizes.get(config.tensor or "", 1) > 1
         if config.context is not None and sizes.get(config.context, 1) > 1:
-            module = context.split(module, config.context, self.batch)
+            module = context.split(module, config.context, self.length)
         rule = RULES.get(type(module))
         if rule is not None and is_split:
             return rule.layer(module, config.tensor, config.sequence)
@@ -117,7 +119,8 @@ class SequenceBlock(Module):
         """The attention of the block, of which models ask for angles."""
         return self.block.attention
 
-    def __call__(self, x: Any, **options: Any) -> tuple[Any, Any, Any]:
+    def __call__(self, x: Any, *, key: Any = None, **options: Any) -> tuple[Any, Any, Any]:
+        options["key"] = fold_position(key, self.axis)  # dropout of other positions is another
         x = take_along(x, self.axis, SEQUENCE) if self.is_first else x
         made, cache, balance = self.block(x, **options)
         return join_along(made, self.axis, SEQUENCE) if self.is_last else made, cache, balance

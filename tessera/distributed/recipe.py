@@ -19,7 +19,7 @@ from tessera.api.control import scan
 from tessera.api.shard_map import P, take_part
 from tessera.diagnostics.codes import ArgumentError
 from tessera.distributed import layout as layouts
-from tessera.distributed.exchanges import sum_by_tree, tree_all_reduce, tree_reduce_scatter
+from tessera.distributed.exchanges import scatter_sum, sum_by_tree, tree_all_reduce, tree_reduce_scatter
 from tessera.distributed.experts import check_wire
 from tessera.distributed.layout import Layout, Parallel, layout_of
 from tessera.distributed.pipeline import plan_of
@@ -259,7 +259,7 @@ class Recipe:
     def _scatter(self, value: Any, cut: Cut) -> Any:
         if self.config.shards is not None:
             return tree_reduce_scatter(value, cut.axis, cut.dim)
-        return take_traced(self._sum(value, False, [cut.axis]), cut)
+        return scatter_sum(value, cut.axis, cut.dim)
 
     def _sum_bucket(self, values: Sequence[Any]) -> list[Any]:
         if self.config.shards is None or self.sample_ranks == 1:
@@ -360,8 +360,9 @@ def recipe(model: Any, config: Parallel | None = None, /, **choices: Any) -> Rec
 
     Choices are those of `Parallel`. The model, or any tree of parameters, is whole; `ts.train.State.init(model,
     optimizer, recipe=recipe)` keeps this rank's parts of it, and `ts.train.make_step(loss, optimizer, recipe=recipe)`
-    makes the step. Raises ShapeError (T0101) where an axis does not divide a dim that it is to divide; ArgumentError
-    (T0202) where choices and mesh do not go together.
+    makes the step, which takes the mean of the losses of all parts of a batch: that of the whole, where the loss is a
+    mean over equally many terms in each part (see `Parallel`). Raises ShapeError (T0101) where an axis does not divide
+    a dim that it is to divide; ArgumentError (T0202) where choices and mesh do not go together.
 
     >>> model = {"w": ts.ones((4, 2))}
     >>> optimizer = ts.optim.sgd(0.5)
@@ -428,4 +429,12 @@ def _check_shards(config: Parallel, mesh: Mesh) -> None:
             f"`recipe` takes `shards` as a power of two that its {ranks} data ranks divide, got {shards!r}",
             notes=("rule: gradients of shards are joined by a binary tree, of which each rank has a part",),
             fix="write `shards=8`",
+        )
+    context = mesh.sizes.get(config.context or "", 1)
+    if context & (context - 1):
+        raise ArgumentError(
+            f"`recipe` takes `shards` with a power of two of ranks along the sequence, got {context} of "
+            f"`{config.context}`",
+            notes=("rule: gradients of shards are joined by a binary tree, of which each rank has a part",),
+            fix=f"make `{config.context}` a power of two, or leave out `shards`",
         )

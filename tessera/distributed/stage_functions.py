@@ -141,8 +141,11 @@ class StageFunctions:
 
     def _pull(self, stage: int) -> Jit:
         def run(params: Any, x: Any, cotangent: Any) -> Any:
+            def first(held: Any) -> Any:
+                return self._stages[0](held, x)
+
             if stage == 0:
-                return vjp(lambda held: self._stages[0](held, x), params)[1](cotangent)[0], None
+                return vjp(first, params)[1](cotangent)[0], None
             return vjp(self._stages[stage], params, x)[1](cotangent)
 
         return self._keep((stage, None), run)
@@ -199,7 +202,11 @@ def _cast(tree: Any, dtype: Callable[[Any], Any]) -> Any:
 
 def _mean(total: Any, count: float, params: Any) -> Any:
     """The mean of gradients of which `total` is the sum, in the dtypes of parameters."""
-    return map_leaves(lambda one, own: ops.astype(one / count, dtype_of(own)), total, params)
+
+    def divide(one: Any, own: Any) -> Any:
+        return ops.astype(one / count, dtype_of(own))
+
+    return map_leaves(divide, total, params)
 
 
 def _key_of(params: Sequence[Any], x: Any) -> Any:

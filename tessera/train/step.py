@@ -12,6 +12,7 @@ from tessera.api.autodiff import value_and_grad
 from tessera.api.jit import Jit, jit
 from tessera.api.randomness import fold
 from tessera.diagnostics.codes import ArgumentError
+from tessera.distributed.exchanges import fold_position
 from tessera.distributed.pipeline_step import PipelineStep, StateRules
 from tessera.distributed.recipe import Recipe
 from tessera.frontend.arguments import check_bool, check_callables
@@ -109,7 +110,7 @@ class _Parts:
     def gradients(self, state: State, batch: Any, recipe: Recipe | None) -> tuple[dict[str, Any], Any, Any]:
         """Metrics, gradients and what the next step gets, of one batch."""
         if recipe is not None:
-            return *recipe.gradients(self._of_shard(state), state.params, batch), state.extra
+            return *recipe.gradients(self._of_shard(state, recipe.config.context), state.params, batch), state.extra
 
         def objective(params: Any) -> Any:
             scaled, metrics, extra = self._run(state, params, batch, fold(state.key, state.step))
@@ -118,11 +119,12 @@ class _Parts:
         (_, (metrics, extra)), gradients = value_and_grad(objective, has_aux=True)(state.params)
         return metrics, gradients, extra
 
-    def _of_shard(self, state: State) -> Callable[..., Any]:
-        """The objective of one shard of a batch, which has a key of its own by its number."""
+    def _of_shard(self, state: State, context: str | None) -> Callable[..., Any]:
+        """The objective of a shard of a batch, whose key is its own by its number, and on parts of it by theirs."""
 
         def objective(params: Any, batch: Any, number: Any) -> Any:
             key = fold(fold(state.key, state.step), number) if self.takes_key else None
+            key = fold_position(key, context)
             return self._run(state, params, batch, key)[:2]
 
         return objective

@@ -41,9 +41,12 @@ def train(of: Any, choices: dict[str, Any] | None, steps: int) -> dict[str, Any]
     step = ts.train.make_step(loss, OPTIMIZER, recipe=recipe, grad_norm=True)
     state = ts.train.State.init(model, OPTIMIZER, recipe=recipe)
     bytes_of_state = sum(leaf.nbytes for leaf in leaves(state.opt_state))
-    losses, norms = list[float](), list[float]()
+    losses, norms, first = list[float](), list[float](), list[Any]()
     for number in range(steps):
         state, metrics = step(state, batch(number))
+        if number == 0:
+            first = leaves(state.params if recipe is None else recipe.gather(state.params))
+            first = [np.array(leaf) for leaf in first]
         losses.append(float(metrics["loss"]))
         norms.append(float(metrics["grad_norm"]))
     whole = state.params if recipe is None else recipe.gather(state.params)
@@ -51,6 +54,7 @@ def train(of: Any, choices: dict[str, Any] | None, steps: int) -> dict[str, Any]
         "losses": np.array(losses),
         "norms": np.array(norms),
         "params": [np.asarray(leaf) for leaf in leaves(whole)],
+        "first params": first,
         "state bytes": bytes_of_state,
         "param bytes": sum(leaf.nbytes for leaf in leaves(state.params)),
         "most kept": getattr(step, "most_kept", None),

@@ -15,6 +15,7 @@ import pytest
 import tessera as ts
 from tessera import dist
 from tessera.diagnostics.codes import ArgumentError, CheckpointError, FileFormatError, ShapeError
+from tessera.distributed.rebuild import SequenceBlock, rebuild
 from tests.distributed import programs
 from tests.distributed.programs import config, llama, train
 from tests.runtime.ranks.threads import on_ranks
@@ -60,6 +61,10 @@ def bound(steps: int) -> float:
 def assert_close(found: dict[str, Any], expected: dict[str, Any], steps: int) -> None:
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=bound(steps))
     np.testing.assert_allclose(found["norms"], expected["norms"], rtol=10 * bound(steps))
+    # The first step changes elements by up to 1e-2. Its errors are those of gradients, times `rate / (|g| + eps)`: far
+    # below what a wrong share of a gradient would make.
+    for left, right in zip(found["first params"], expected["first params"], strict=True):
+        np.testing.assert_allclose(left, right, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +204,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, int], Any, type[Exception], str]] 
     ({}, {"tp": 2}, config(), ArgumentError, r"mesh\(tp=2\) has axis `tp` of 2 ranks, which the recipe gives nothing"),
     ({"shards": 3}, {"dp": 1}, config(), ArgumentError, "`shards` as a power of two that its 1 data ranks divide, got"),
     ({"shards": 2}, {"dp": 4}, config(), ArgumentError, "that its 4 data ranks divide, got 2"),
+    ({"context": "sp", "shards": 2}, {"sp": 3}, config(), ArgumentError, "along the sequence, got 3 of `sp`"),
     ({"zero": 4}, {"dp": 2}, config(), ArgumentError, "`zero` as 0, 1, 2 or 3, got 4"),
     ({"sequence": True}, {"dp": 2}, config(), ArgumentError, "there is no `tensor` axis"),
     ({"tensor": "tp", "context": "sp"}, {"tp": 2, "sp": 2}, config(), ArgumentError, "`tensor` and `context` both"),
@@ -312,3 +318,95 @@ def test_a_pipeline_trains_parameters_of_bf16() -> None:
             return float(metrics["grad_norm"])
 
     np.testing.assert_allclose(norm(8), norm(1), rtol=2**-7)
+
+
+# Dropout: parts of one tensor are not dropped alike.
+
+
+def test_ranks_with_other_positions_drop_others() -> None:
+    params, optimizer, x = {"w": ts.ones(())}, ts.optim.sgd(0.0), (2.0 ** np.arange(8, dtype=np.float32)).reshape(1, 8)
+
+    def run(_: int) -> Any:
+        recipe = dist.recipe(params, data=None, context="sp")
+        step = ts.train.make_step(
+            lambda p, x, key: p["w"] * (ts.random.dropout(x, key, 0.5) / 2.0).sum(), optimizer, recipe=recipe
+        )
+        state, kept = ts.train.State.init(params, optimizer, recipe=recipe), list[int]()
+        for _ in range(5):
+            state, metrics = step(state, x)
+            kept.append(round(float(metrics["loss"]) * 2))
+        return kept
+
+    for kept in on_ranks(run, SECONDS, sp=2):
+        assert any(mask % 16 != mask // 16 for mask in kept), kept
+
+
+def test_ranks_with_other_heads_drop_other_weights() -> None:
+    layer = ts.nn.Attention.init(ts.random.key(0), 8, heads=4, dropout=0.5, bias=False)
+    # Keys of 0 weigh all positions alike, values are 1, and a feature of the result is one of a head.
+    qkv = np.concatenate([np.zeros((8, 16)), np.full((8, 8), 0.125)], axis=1).astype(np.float32)
+    layer = layer.replace(
+        qkv=ts.nn.Linear(ts.Tensor.of(qkv)), out=ts.nn.Linear(ts.Tensor.of(np.eye(8, dtype=np.float32)))
+    )
+
+    def run(_: int) -> Any:
+        recipe = dist.recipe(layer, data=None, tensor="tp")
+        call = ts.jit(lambda own, x, key: rebuild(recipe, own)(x, key=key))
+        return np.asarray(call(recipe.take(layer), np.ones((1, 16, 8), np.float32), ts.random.key(1)))
+
+    left, right = on_ranks(run, SECONDS, tp=2)
+    np.testing.assert_array_equal(left, right)
+    assert len(np.unique(left)) > 2
+    assert not np.array_equal(left[..., :4], left[..., 4:])
+
+
+def test_parts_of_a_sequence_between_layers_are_dropped_otherwise() -> None:
+    class Drop(ts.nn.Module):
+        def __call__(self, x: Any, *, key: Any) -> Any:
+            return ts.random.dropout(x, key, 0.5), None, None
+
+    def run(_: int) -> Any:
+        block = SequenceBlock(Drop(), "tp", True, True)
+        return np.asarray(
+            ts.jit(lambda x, key: block(x, key=key)[0])(np.ones((1, 32, 4), np.float32), ts.random.key(1))
+        )
+
+    left, right = on_ranks(run, SECONDS, tp=2)
+    np.testing.assert_array_equal(left, right)
+    assert not np.array_equal(left[:, :16], left[:, 16:])
+
+
+def test_ranks_with_dropout_keep_the_same_parameters() -> None:
+    model, optimizer = ts.nn.GPT.init(ts.random.key(0), config(depth=1, dropout=0.5)), ts.optim.sgd(0.5)
+
+    def run(_: int) -> Any:
+        recipe = dist.recipe(model, data=None, tensor="tp", sequence=True)
+        step = ts.train.make_step(lambda m, b, key: m.loss(b["x"], b["y"], key=key), optimizer, recipe=recipe)
+        state, _ = step(ts.train.State.init(model, optimizer, recipe=recipe), programs.batch(0))
+        held = state.params
+        return [np.asarray(one) for one in (held.tokens.weight, held.norm.weight, held.blocks[0].norm2.weight)]
+
+    left, right = on_ranks(run, SECONDS, tp=2)
+    for one, other in zip(left, right, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("of", "zero"), [(config(), 0), (llama(depth=1), 3)])
+def test_a_loss_that_shifts_parts_of_a_sequence_is_refused(of: Any, zero: int) -> None:
+    model, optimizer = ts.nn.GPT.init(ts.random.key(0), of), ts.optim.sgd(0.5)
+    with dist.mesh(dp=2, sp=2):
+        recipe = dist.recipe(model, context="sp", zero=zero)
+        step = ts.train.make_step(lambda m, b: m.loss(b[:, :-1], b[:, 1:]), optimizer, recipe=recipe)
+        state = ts.train.State.init(model, optimizer, recipe=recipe)
+        with pytest.raises(ShapeError, match="called with 3 positions, and each of the 2 ranks of `sp` has 4 of the 8"):
+            step.trace(state, programs.DATA[0][:, :8])
+
+
+def test_zero_2_sums_gradients_into_parts() -> None:
+    model, optimizer = {"w": ts.ones((4, 2))}, ts.optim.sgd(0.5)
+    with dist.mesh(dp=2):
+        recipe = dist.recipe(model, zero=2)
+        step = ts.train.make_step(lambda p, x: (x @ p["w"]).mean(), optimizer, recipe=recipe)
+        text = str(step.trace(ts.train.State.init(model, optimizer, recipe=recipe), np.ones((2, 4), np.float32)).tape)
+    assert text.count("reduce_scatter") == 1
+    assert text.count("all_reduce") == 1  # of the loss
