@@ -14,7 +14,7 @@ from tessera.distributed.pipeline import Mailbox, Message, Schedule, plan_of
 from tessera.distributed.placement import gather_arrays, gather_objects
 from tessera.frontend.arguments import check_int, check_string
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of
+from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.frontend.pytree import flatten, map_leaves, unflatten
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import numpy_dtype
@@ -204,7 +204,7 @@ def _mean(total: Any, count: float, params: Any) -> Any:
     """The mean of gradients of which `total` is the sum, in the dtypes of parameters."""
 
     def divide(one: Any, own: Any) -> Any:
-        return ops.astype(one / count, dtype_of(own))
+        return ops.astype(one / count, dtype_of(as_tensor(own)))
 
     return map_leaves(divide, total, params)
 

@@ -233,6 +233,13 @@ def test_a_pipeline_takes_tokens(count: int) -> None:
         np.testing.assert_allclose(np.asarray(own[rank]), np.asarray(gradients[rank]), rtol=1e-5, atol=1e-7)
 
 
+def test_parameters_of_a_pipeline_may_be_numbers_or_none() -> None:
+    run = dist.pipeline([lambda w, x: x * w, lambda w, x: x + 1.0], microbatches=2, schedule="interleaved")
+    with dist.mesh(pp=1):
+        loss, (gradient, nothing) = run.value_and_grad(lambda y: y.mean())([3.0, ()], np.array([1, 2], np.float32))
+    assert (loss, float(gradient), nothing) == (5.5, 1.5, ())
+
+
 def test_gradients_of_microbatches_are_summed_in_f32() -> None:
     # 256 and seven ones: in bf16 each further one is rounded away.
     x = np.array([256, 1, 1, 1, 1, 1, 1, 1], np.float32)
