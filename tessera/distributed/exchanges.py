@@ -26,7 +26,7 @@ def size_of(axis: str | None) -> int:
     return 1 if axis is None else mesh_in_force().sizes.get(axis, 1)
 
 
-def fold_position(key: Any, axis: str | None) -> Any:
+def key_of_part(key: Any, axis: str | None) -> Any:
     """A key for what ranks of an axis have parts of, so that masks of their parts are not the same; None stays."""
     return key if key is None or axis is None or size_of(axis) == 1 else fold(key, ops.astype(axis_index(axis), i64))
 

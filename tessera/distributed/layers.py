@@ -14,8 +14,8 @@ from typing import Any
 from tessera.diagnostics.codes import ArgumentError
 from tessera.distributed.exchanges import (
     enter_split,
-    fold_position,
     gather_along,
+    key_of_part,
     leave_split,
     scatter_sum,
     size_of,
@@ -104,7 +104,7 @@ class SplitAttention(Attention):
             raise ArgumentError(
                 "tensor parallel attention has no cache of keys", fix="gather the parameters, and generate on one rank"
             )
-        own = fold_position(key, self.axis)  # weights of other heads are dropped otherwise
+        own = key_of_part(key, self.axis)  # weights of other heads are dropped otherwise
         mixed = super().__call__(enter_layer(x, self.axis, self.sequence), mask=mask, angles=angles, key=own)
         return add_bias(leave_layer(mixed, self.axis, self.sequence), self.bias, self.axis, self.sequence)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.api.checkpoint import checkpoint
 from tessera.distributed import context, experts
-from tessera.distributed.exchanges import fold_position, gather_weight, join_along, take_along
+from tessera.distributed.exchanges import gather_weight, join_along, key_of_part, take_along
 from tessera.distributed.layers import RULES, SEQUENCE, share
 from tessera.frontend.pytree import flatten, node_of, unflatten
 from tessera.nn.feed_forward import MoE
@@ -120,7 +120,7 @@ class SequenceBlock(Module):
         return self.block.attention
 
     def __call__(self, x: Any, *, key: Any = None, **options: Any) -> tuple[Any, Any, Any]:
-        options["key"] = fold_position(key, self.axis)  # dropout of other positions is another
+        options["key"] = key_of_part(key, self.axis)  # dropout of other positions is another
         x = take_along(x, self.axis, SEQUENCE) if self.is_first else x
         made, cache, balance = self.block(x, **options)
         return join_along(made, self.axis, SEQUENCE) if self.is_last else made, cache, balance

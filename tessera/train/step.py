@@ -12,7 +12,7 @@ from tessera.api.autodiff import value_and_grad
 from tessera.api.jit import Jit, jit
 from tessera.api.randomness import fold
 from tessera.diagnostics.codes import ArgumentError
-from tessera.distributed.exchanges import fold_position
+from tessera.distributed.exchanges import key_of_part
 from tessera.distributed.pipeline_step import PipelineStep, StateRules
 from tessera.distributed.recipe import Recipe
 from tessera.frontend.arguments import check_bool, check_callables
@@ -124,7 +124,7 @@ class _Parts:
 
         def objective(params: Any, batch: Any, number: Any) -> Any:
             key = fold(fold(state.key, state.step), number) if self.takes_key else None
-            key = fold_position(key, context)
+            key = key_of_part(key, context)
             return self._run(state, params, batch, key)[:2]
 
         return objective
