@@ -22,7 +22,7 @@ from tessera.frontend.trace import Trace, TracedTensor
 from tessera.frontend.traced_number import is_traced_number
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
-from tessera.ir.graph.transforms.linearity import LINEAR, PLAIN, check_linear
+from tessera.ir.graph.transforms.linearity import LINEAR, PLAIN, check_linear, inline_functions
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT
 from tessera.types.shape import TensorType, is_refuted
@@ -180,7 +180,9 @@ class _Call:
         """Raises DifferentiationError (T0306) unless tangents, and nothing else, are linear in tangents."""
         tape, count = body.trace.tape, len(self.types)
         kinds = [LINEAR if count <= at < count + len(self.floats) else PLAIN for at in range(len(tape.inputs))]
-        found = check_linear(rule.name, tape, kinds)
+        # With a rule for reverse mode this one is never transposed, and may call functions that have rules.
+        checked = tape if self.rules.backward is None else inline_functions(tape)
+        found = check_linear(rule.name, checked, kinds)
         for at, (output, kind) in enumerate(zip(tape.outputs, found, strict=True)):
             is_tangent = at >= len(self.results)
             if kind == (PLAIN if is_tangent else LINEAR):

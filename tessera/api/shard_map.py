@@ -21,8 +21,13 @@ from tessera.frontend.arguments import check_callables, explain_transform
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, flatten, leaf_paths, node_of, unflatten
+from tessera.frontend.subprograms import finish_subprogram, open_trace, type_of
+from tessera.frontend.trace import TracedTensor
+from tessera.frontend.traced_number import is_traced_number
+from tessera.ir.base import dispatch
 from tessera.runtime.ranks.world import Mesh, mesh_in_force
 from tessera.types.frozen import frozen
+from tessera.types.policy import SILENT
 from tessera.types.sharding import Sharding
 
 Axes = tuple[str, ...]
@@ -63,11 +68,12 @@ def shard_map(
     """A function of whole arrays that runs `function` on each rank of the mesh, with its parts of them.
 
     `in_specs` says how arguments are divided: a `P`, a tuple with one for each argument, or trees of them that are the
-    beginning of the argument's form; None is whole on each rank. `out_specs` says how the parts make the result; a
-    result that is not divided along an axis is the same on its ranks, which `function` sees to. `LOCAL` passes
-    each rank's own value. Collectives in `function` are over axes of the mesh. It runs within `dist.mesh`, on all ranks
-    with equal whole arguments; it can be jitted, differentiated, batched and scanned over. `axes` are the mesh axes
-    that it is for, by default all: name them where it is called in another one, which is for the others.
+    beginning of the argument's form; None is whole on each rank, as is what `function` captures. `out_specs` says how
+    the parts make the result; a result that is not divided along an axis is the same on its ranks, which `function`
+    sees to. `LOCAL` passes each rank's own value. Collectives in `function` are over axes of the mesh. It runs within
+    `dist.mesh`, on all ranks with equal whole arguments; it can be jitted, differentiated, batched and scanned over.
+    `axes` are the mesh axes that it is for, by default all: name them where it is called in another one, which is for
+    the others.
 
     >>> total = ts.dist.shard_map(lambda x: ts.dist.all_reduce(x.sum(), "dp"), in_specs=ts.dist.P("dp"))
     >>> with ts.dist.mesh(dp=1):
@@ -88,12 +94,16 @@ def shard_map(
         manual = _manual_axes(around, chosen)
         given = (*args, *kwargs.values())
         specs = _argument_specs(in_specs, len(args), len(kwargs))
+        border = _Border(around, manual, is_entry=True)
         parts = [
-            _cross(value, spec, f"argument {number}", _Border(around, manual, is_entry=True))
+            _cross(value, spec, f"argument {number}", border)
             for number, (value, spec) in enumerate(zip(given, specs, strict=True))
         ]
-        named = dict(zip(kwargs, parts[len(args) :], strict=True))
-        found = inner(*parts[: len(args)], **named)
+
+        def one(*own: Any) -> Any:
+            return inner(*own[: len(args)], **dict(zip(kwargs, own[len(args) :], strict=True)))
+
+        found = _run_inside(one, parts, border)
         return _cross(found, out_specs, "the result", _Border(around, manual, is_entry=False))
 
     return jit_like(function, run, "shard_map", _plain_parameters(inner))
@@ -230,6 +240,32 @@ class _Border:
     is_entry: bool
 
 
+def _run_inside(function: Callable[..., Any], parts: Sequence[Any], border: _Border) -> Any:
+    """What a function gives for parts; what it captures of the trace around it enters as well, whole on every rank.
+
+    It is traced by itself, which finds what it captures: without a border the cotangents of that would be those of one
+    rank alone.
+    """
+    trace, operands, given = open_trace(), list[Any](), list[Any]()
+    for number, part in enumerate(parts):
+        leaves, tree = flatten(part, keep_order=True)
+        entered: list[Any] = []
+        for leaf, path in zip(leaves, leaf_paths(tree, f"argument {number}"), strict=True):
+            if is_traced_number(leaf) or not is_tensor(leaf):
+                entered.append(leaf)
+                continue
+            operands.append(leaf)
+            entered.append(trace.add_input(path, type_of(leaf), getattr(leaf, "policy", SILENT)))
+        given.append(unflatten(tree, entered))
+    program = finish_subprogram(trace, lambda: function(*given), operands, ())
+    captured = [
+        _cross_leaf(value, P(), "what the function captures", border) if isinstance(value, TracedTensor) else value
+        for value in program.operands[len(operands) :]
+    ]
+    outer: Any = dispatch.tracing()
+    return program.rebuild(outer.replay(program.tape, [*operands, *captured]))
+
+
 def _cross(value: Any, prefix: Any, what: str, border: _Border) -> Any:
     leaves, tree = flatten(value)
     specs = _leaf_specs(prefix, tree, what)
@@ -309,9 +345,13 @@ def _take_with_rules(spec: Sharding, others: Axes, mesh: Mesh) -> Callable[[Any]
     def take(value: Any) -> Any:
         return take_part(value, spec, mesh)
 
-    def back(cotangent: Any) -> Any:
+    def put_back(cotangent: Any) -> Any:
         # Ranks that had the same part have each a share of its cotangent.
         return join_parts(_sum_over(cotangent, others, mesh), spec, mesh)
+
+    def back(cotangent: Any) -> Any:
+        # It leaves as values enter, and the transpose of that is to enter again: derivatives of any order are right.
+        return linear_with_rules(put_back, _take_with_rules(spec, others, mesh))(cotangent)
 
     return linear_with_rules(take, back)
 
@@ -324,7 +364,7 @@ def _join_with_rules(spec: Sharding, others: Axes, mesh: Mesh) -> Callable[[Any]
 
     def back(cotangent: Any) -> Any:
         # The same result on `count` ranks counts once: derivatives inside are those of a sum over all ranks.
-        part = take_part(cotangent, spec, mesh)
+        part = _take_with_rules(spec, others, mesh)(cotangent)
         return part if count == 1 else part * (1.0 / count)
 
     return linear_with_rules(join, back)
@@ -337,19 +377,19 @@ def linear_with_rules(
 
     `tangent` is what it makes of tangents, where the function rounds and is linear but for that.
     """
-    along = forward if tangent is None else tangent
 
     def run(value: Any) -> Any:
         return forward(value)
 
     def keep(value: Any) -> tuple[Any, tuple[()]]:
-        return forward(value), ()
+        # By its rules again, so that a derivative of this derivative has them as well.
+        return made(value), ()
 
     def transpose(_: tuple[()], cotangent: Any) -> tuple[Any]:
         return (back(cotangent),)
 
     def push(values: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
-        return forward(values[0]), along(tangents[0])
+        return made(values[0]), (tangent or apply)(tangents[0])
 
     made = custom_vjp(run)
     made.defvjp(keep, transpose)

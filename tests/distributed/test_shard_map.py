@@ -73,6 +73,81 @@ def test_a_dim_over_two_axes_trees_of_specs_and_values_of_each_rank() -> None:
         assert float(own) == rank + rank % 2
 
 
+def captured_losses() -> list[Any]:
+    """Losses of a scalar that the function of one rank captures: of the trace around, of a loop, of another one."""
+    x = X.astype(np.float32)
+
+    def by_map(w: Any) -> Any:
+        return (dist.shard_map(lambda x: ops.tanh(x * w), P("dp"), P("dp"))(x) ** 2.0).sum()
+
+    def by_pmap(w: Any) -> Any:
+        return dist.pmap(lambda x: (x * w).sum(), "dp")(x[:2]).sum()
+
+    def by_sum(w: Any) -> Any:
+        return dist.shard_map(lambda x: dist.all_reduce((x * w * w).sum(), "dp"), P("dp"))(x)
+
+    def in_loop(w: Any) -> Any:
+        return ts.scan(lambda c, row: (c + by_map(w * row.sum()), c), w * 0.0, x)[0]
+
+    def nested(w: Any) -> Any:
+        def rows(x: Any) -> Any:
+            v = w * x.sum(axis=1, keepdims=True)
+            return dist.shard_map(lambda y: ops.sin(y * v * w), P(None, "tp"), P(None, "tp"), axes=("tp",))(x)
+
+        return dist.shard_map(rows, P("dp"), P("dp"), axes=("dp",))(x).sum()
+
+    return [by_map, by_pmap, by_sum, in_loop, nested]
+
+
+def test_derivatives_by_what_is_captured_are_those_of_the_whole() -> None:
+    w = np.float32(0.5)
+
+    def run(_: int) -> list[float]:
+        first = [float(ts.grad(loss)(w)) for loss in captured_losses()]
+        one, first_loss = ts.asarray(np.float32(1)), captured_losses()[0]
+        tangents = [float(ts.jvp(loss, (ts.asarray(w),), (one,))[1]) for loss in captured_losses()]
+        second = ts.grad(lambda v: ts.jvp(first_loss, (v,), (one,))[1])(ts.asarray(w))
+        return [*first, *tangents, float(ts.grad(ts.grad(first_loss))(w)), float(second)]
+
+    x = X.astype(np.float32)
+
+    def plain(w: Any) -> Any:
+        return (ops.tanh(x * w) ** 2.0).sum()
+
+    expected = [
+        plain,
+        lambda w: (x[:2] * w).sum(),
+        lambda w: (x * w * w).sum(),
+        lambda w: sum(plain(w * row.sum()) for row in x),
+        lambda w: ops.sin(x * (w * x.sum(axis=1, keepdims=True)) * w).sum(),
+    ]
+    wanted = [float(ts.grad(loss)(w)) for loss in expected]
+    for found in on_ranks(run, dp=2, tp=2):
+        assert not isinstance(found, Exception), found
+        second = float(ts.grad(ts.grad(plain))(w))
+        np.testing.assert_allclose(found, [*wanted, *wanted, second, second], rtol=2e-4)
+
+
+@pytest.mark.parametrize("axes", [("dp", "tp"), ("tp", "dp")])
+def test_a_dim_over_two_axes_in_either_order(axes: tuple[str, str]) -> None:
+    places = {("dp", "tp"): (2, 1), ("tp", "dp"): (1, 2)}[axes]
+
+    def run(_: int) -> Any:
+        def one(x: Any) -> Any:
+            at = dist.axis_index("dp") * places[0] + dist.axis_index("tp") * places[1]
+            return x * 2.0, at.reshape((1,))
+
+        doubled, order = dist.shard_map(one, P(axes), P(axes))(X)
+        by_x = ts.grad(lambda x: (dist.shard_map(lambda x: x * x, P(axes), P(axes))(x) * X).sum())(X)
+        return [np.asarray(found) for found in (doubled, order, by_x)]
+
+    for found in on_ranks(run, dp=2, tp=2):
+        assert not isinstance(found, Exception), found
+        np.testing.assert_array_equal(found[0], 2 * X)
+        np.testing.assert_array_equal(found[1], np.arange(4))
+        np.testing.assert_allclose(found[2], 2 * X * X)
+
+
 def test_t3_pmap_runs_an_element_on_each_rank_and_takes_over_what_is_donated() -> None:
     share = dist.pmap(lambda x, w: x * w / dist.all_reduce(x.sum(), "dp"), "dp", (0, None), donate={"x"})
     total = dist.pmap(lambda x: ts.scan(lambda c, one: (c + one, c), x[0] * 0.0, x)[0], in_axes=1, out_axes=0)

@@ -15,7 +15,7 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.transforms.tape_builder import take_apart
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, take_apart
 
 PLAIN, LINEAR, ZERO = "plain", "linear", "zero"
 _MULTILINEAR = ("mul", "div")
@@ -43,6 +43,23 @@ def check_linear(name: str, tape: Tape, kinds: Sequence[str]) -> list[str]:
         given = [found[value] for value in record.operands]
         found.update(zip(record.results, _apply(name, tape, record, given), strict=True))
     return [found[output] for output in tape.outputs]
+
+
+def inline_functions(tape: Tape) -> Tape:
+    """A tape with the bodies of its functions that have derivatives of their own in their place."""
+    builder = TapeBuilder(Tape())
+    types = [tape.types[value] for value in tape.inputs]
+    values = dict(zip(tape.inputs, add_inputs(builder.tape, types, tape.names), strict=True))
+    for record in tape.records:
+        builder.follow(record)
+        operands = [values[value] for value in record.operands]
+        if REGISTRY[record.op].short_name == "custom_function":
+            made: Sequence[int] = builder.inline(record.attributes["body"], operands)
+        else:
+            made = builder.copy(record, operands, [tape.types[value] for value in record.results])
+        values.update(zip(record.results, made, strict=True))
+    builder.tape.outputs = [values[output] for output in tape.outputs]
+    return builder.tape
 
 
 def _apply(name: str, tape: Tape, record: Record, given: Sequence[str]) -> Sequence[str]:
