@@ -148,6 +148,64 @@ def test_random_programs_agree_with_one_rank(seed: int) -> None:
     compare(tape, arrays, mesh, inputs, outputs)
 
 
+DTYPES = (np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64)
+NARROW, WIDE = (ts.i8, ts.u8, ts.i16), (ts.i32, ts.u32, ts.i64)
+
+
+def random_integer_program(seed: int) -> Callable[..., Any]:
+    """Matrices of integers that wrap, and are widened, narrowed, divided and shifted between sums."""
+
+    def program(*given: Any) -> Any:
+        rng = np.random.default_rng(seed)
+        values = list(given)
+        for _ in range(int(rng.integers(4, 9))):
+            x = values[int(rng.integers(len(values)))]
+            kind = int(rng.integers(9))
+            alike = [one for one in values if one.shape == x.shape and one.dtype is x.dtype]
+            fits = [one for one in values if one.shape[0] == x.shape[1] and one.dtype is x.dtype]
+            y = alike[int(rng.integers(len(alike)))]
+            if kind <= 1 and fits:
+                values.append(x @ fits[int(rng.integers(len(fits)))])
+            elif kind == 2:
+                values.append(x - y)
+            elif kind == 3:
+                values.append(x * y + x)
+            elif kind == 4:
+                values.append(x.astype(WIDE[int(rng.integers(3))]))
+            elif kind == 5:
+                values.append(x.astype(NARROW[int(rng.integers(3))]))
+            elif kind == 6:
+                values.append((x.sum(int(rng.integers(2)), keepdims=True) - y).astype(x.dtype))
+            elif kind == 7:
+                values.append(x // 3 if rng.random() < 0.5 else ops.transpose(x))
+            else:
+                values.append(ops.where(x > y, x, y * 2))
+        return values[-1], values[-2].sum(0), (values[-1].astype(ts.i64) - values[0].astype(ts.i64).sum()).sum()
+
+    return program
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_of_integers_agree_with_one_rank_exactly(seed: int) -> None:
+    rng = np.random.default_rng(2000 + seed)
+    dtype = DTYPES[seed % len(DTYPES)]
+    arrays = [rng.integers(0, 100, tuple(rng.choice([4, 8], 2))).astype(dtype) for _ in range(3)]
+    tape = trace(random_integer_program(seed), *arrays)
+    mesh = MESHES[seed % len(MESHES)]
+    inputs = [random_sharding(rng, array.shape, mesh) for array in arrays]
+    outputs = [random_sharding(rng, shape_of(tape, v), mesh) if rng.random() < 0.5 else None for v in tape.outputs]
+    compare(tape, arrays, mesh, inputs, outputs)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.int32])
+def test_terms_of_integers_that_have_wrapped_are_summed_before_they_are_widened(dtype: Any) -> None:
+    x, y = (np.array([row] * 64, dtype) for row in ([9, 0], [1, 2]))
+    w = np.ones((2, 64), dtype)
+    big = np.iinfo(dtype).max // 2 + 1
+    tape = trace(lambda x, w, y: ((x @ w) * int(big) - (y @ w)).astype(ts.i64).sum(), x, w, y)
+    compare(tape, [x, w, y], {"a": 2}, [of(None, "a"), of("a", None), of(None, "a")])
+
+
 def test_terms_are_taken_as_an_argument() -> None:
     rng = np.random.default_rng(0)
     arrays = normal(rng, (8, 4), (4, 8))

@@ -103,12 +103,12 @@ class RuleBuilder:
         )
 
     def finish(self, operands: Sequence[Factors], results: Sequence[Factors], **more: Any) -> FactorRule:
-        """The rule, checked: the factors of a dim make its size, and none is twice in a tensor."""
+        """The rule of these factors; `check_rule` says whether it fits its op."""
         return FactorRule(tuple(operands), tuple(results), tuple(self.sizes), **more)
 
 
 def check_rule(spec: OpSpec, rule: FactorRule, operands: Sequence[TensorType], results: Sequence[TensorType]) -> None:
-    """Raises TypeError where a rule does not fit its op: ours to repair, and tests run it on every sample."""
+    """Raises TypeError where a rule does not fit its op: ours to repair. Every rule that is asked for is checked."""
     sides = (("operand", rule.operands, operands), ("result", rule.results, results))
     for side, own, types in sides:
         if len(own) != len(types):

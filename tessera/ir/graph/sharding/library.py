@@ -117,5 +117,6 @@ def collective(operands: Types, results: Types, attributes: Attributes) -> Facto
     b = RuleBuilder()
     moved = [int(attributes[name]) for name in ("dim", "split", "concat") if name in attributes]
     own = b.dims_of(operands[0], moved)
-    is_linear = attributes.get("op", "sum") in ("sum", "mean")
+    op = attributes.get("op", "sum")
+    is_linear = op == "sum" or (op == "mean" and operands[0].dtype.is_float)
     return b.finish([own], [own], linear=(frozenset({0}),) if is_linear else ())

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
 
 from tessera.ir.base.spec import Attributes, OpSpec
-from tessera.ir.graph.sharding.factors import FactorRule, Factors, RuleBuilder
+from tessera.ir.graph.sharding.factors import FactorRule, Factors, RuleBuilder, check_rule
 from tessera.ir.graph.transforms.tape_builder import load_rule
 from tessera.ir.tile.facets import Assembly, Contraction, Gather, Pointwise, Reduction, View
 from tessera.types.dim import Dim
@@ -24,7 +25,31 @@ Types = Sequence[TensorType]
 
 
 def factor_rule(spec: OpSpec, operands: Types, results: Types, attributes: Attributes) -> FactorRule | None:
-    """The factor rule of an op on such operands; None for one that has none and takes whole operands."""
+    """The factor rule of an op on such operands; None for one that has none and takes whole operands.
+
+    Raises TypeError where the rule does not fit its op, which is ours to repair.
+    """
+    rule = _find_rule(spec, operands, results, attributes)
+    if rule is None:
+        return None
+    check_rule(spec, rule, operands, results)
+    linear = tuple(group for group in rule.linear if _keeps_terms(group, operands, results))
+    return rule if linear == rule.linear else replace(rule, linear=linear)
+
+
+def _keeps_terms(group: frozenset[int], operands: Types, results: Types) -> bool:
+    """Whether terms of these operands may be terms of the results, as far as dtypes say.
+
+    Integers are added modulo a power of two, which is a ring as long as the width stays the same: of terms that have
+    wrapped (9 and -2 as u32) a wider integer makes another sum. Truths are no numbers.
+    """
+    types = [*(operands[at] for at in group), *results]
+    if all(one.dtype.is_float for one in types):
+        return True
+    return not types[0].dtype.is_bool and all(one.dtype is types[0].dtype for one in types)
+
+
+def _find_rule(spec: OpSpec, operands: Types, results: Types, attributes: Attributes) -> FactorRule | None:
     if spec.shard is not None:
         return load_rule(PACKAGE, spec.shard)(operands, results, attributes)
     if spec.region_names or not spec.effects <= {"random"}:
@@ -89,8 +114,8 @@ def _asked_axes(spec: OpSpec, rank: int) -> Sequence[int]:
 
 
 def _widens(x: TensorType, out: TensorType) -> bool:
-    """Whether a cast rounds nothing and is a sum of casts where its operand is a sum."""
-    return x.dtype.is_float == out.dtype.is_float and not x.dtype.is_bool and holds(out.dtype, x.dtype)
+    """Whether a cast rounds nothing, and so is a sum of casts where its operand is a sum of floats."""
+    return x.dtype.is_float and out.dtype.is_float and holds(out.dtype, x.dtype)
 
 
 # Views, gathers and assemblies, by their index maps.
