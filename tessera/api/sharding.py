@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from tessera.frontend.subprograms import finish_subprogram, open_trace, type_of
 from tessera.frontend.traced_number import is_traced_number
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
+from tessera.ir.graph.ops.custom import PARTITIONED
 from tessera.runtime import tensor
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import Mesh, mesh_in_force
@@ -154,6 +156,7 @@ def partition(function: Callable[..., Any], in_shardings: Any = None, out_shardi
         outputs = _leaf_shardings("the result", out_shardings, program.result)
         local, report = _partition(program.tape, mesh, shardings, outputs)
         setattr(made_function, _REPORT, report)
+        local = _without_derivatives(local) if outer.orders else local
         return program.rebuild(outer.replay(local, program.operands))
 
     made_function = jit_like(function, run_part, "partition", _local_parameters(inner))
@@ -286,6 +289,20 @@ def _partition(tape: Any, mesh: Mesh, inputs: Sequence[Sharding], outputs: Seque
         for at, (value, spec) in enumerate(zip(lowered.outputs, outputs, strict=True))
     ]
     return partition_tape(lowered, mesh.sizes, [*inputs, *captured], wanted)
+
+
+def _without_derivatives(tape: Any) -> Any:
+    """A program as one op whose derivatives are refused: those of one rank's program are not those of the whole.
+
+    A cotangent of a whole result is on every rank, and the transpose of a collective would count it once for each.
+    """
+    from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs  # noqa: PLC0415 - loads the compiler
+
+    builder = TapeBuilder(replace(tape, types=[], inputs=[], names=[], outputs=[], records=[]))
+    given = add_inputs(builder.tape, [tape.types[value] for value in tape.inputs], tape.names)
+    found = builder.emit("custom_function", *given, body=tape, function=PARTITIONED)
+    builder.tape.outputs = list(found)
+    return builder.tape
 
 
 def _local_parameters(inner: Jit) -> list[inspect.Parameter]:

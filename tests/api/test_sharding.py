@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, dist, f32, ops
-from tessera.diagnostics.codes import AnnotationError, ArgumentError, ShardingError
+from tessera.diagnostics.codes import AnnotationError, ArgumentError, DifferentiationError, ShardingError
 from tessera.dist import shard
 from tests.runtime.ranks import programs
 from tests.runtime.ranks.threads import on_ranks
@@ -251,6 +251,47 @@ def with_mesh(work: Any, **mesh: Any) -> Any:
 def test_illegal_uses_are_refused_by_name(what: str, use: Any, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
         use()
+
+
+def test_derivatives_of_a_partitioned_function_are_taken_inside() -> None:
+    def square(x: Any) -> Any:
+        return (x * x).sum()
+
+    part = dist.partition(square, (("dp",),))
+    x = np.arange(4, dtype=np.float32)
+    one = ts.asarray(x[:2])
+    uses = [
+        lambda: ts.grad(part)(one),
+        lambda: ts.jvp(part, (one,), (one,)),
+        lambda: ts.jit(lambda x: ts.vjp(part, x)[1](ts.asarray(np.float32(1))))(one),
+        lambda: ts.grad(lambda x: (x * part(x)).sum())(one),
+        lambda: ts.grad(lambda w: part(one * w))(ts.asarray(np.float32(1))),
+        lambda: ts.grad(lambda w: dist.partition(lambda x: (x * w).sum(), (("dp",),))(one))(ts.asarray(np.float32(1))),
+    ]
+
+    def refused(_: int) -> list[str]:
+        found: list[str] = []
+        for use in uses:
+            with pytest.raises(DifferentiationError, match="a partitioned function is differentiated") as error:
+                use()
+            found.append(str(error.value))
+        return found
+
+    for found in on_ranks(refused, dp=2):
+        assert not isinstance(found, Exception), found
+        assert all("`partition(grad(f), ...)`" in text for text in found)
+
+    def allowed(rank: int) -> Any:
+        own = ts.asarray(x[2 * rank : 2 * rank + 2])
+        inside = dist.partition(ts.grad(square), (("dp",),))(own)
+        # A value that nothing is differentiated by may come from one.
+        beside = ts.grad(lambda y: (y * part(own)).sum())(own)
+        return np.asarray(inside), np.asarray(beside)
+
+    for rank, found in enumerate(on_ranks(allowed, dp=2)):
+        assert not isinstance(found, Exception), found
+        np.testing.assert_array_equal(found[0], 2 * x[2 * rank : 2 * rank + 2])
+        np.testing.assert_array_equal(found[1], [14.0, 14.0])
 
 
 def test_wrong_calls_are_explained() -> None:

@@ -15,7 +15,7 @@ from tessera.ir.base.spec import Attributes
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Linear, Values, zeros
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.ops.custom import rules_of
+from tessera.ir.graph.ops.custom import PARTITIONED, rules_of
 from tessera.ir.graph.transforms.linearity import WAITING
 from tessera.ir.graph.transforms.linearize import Dual, LinearBuilder, Linearizer, Tangent, forward_of
 from tessera.ir.graph.transforms.tape_builder import has_effects, remove_dead
@@ -49,6 +49,13 @@ def custom_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attrib
 def _check_covered(b: LinearBuilder, attributes: Attributes, captured: Sequence[Dual]) -> None:
     """Raises where no rule says how the results change."""
     name = attributes["function"]
+    if name == PARTITIONED and not attributes["modes"]:
+        raise DifferentiationError(
+            "a partitioned function is differentiated, and what is known of it here is the program of one rank",
+            span=b.span,
+            notes=("rule: derivatives of the whole are taken of the whole, before it is partitioned",),
+            fix="take them inside: `partition(grad(f), ...)` in place of `grad(partition(f, ...))`",
+        )
     if not attributes["modes"]:
         raise DifferentiationError(
             f"`{name}` has derivatives of its own, and was traced without them",

@@ -29,6 +29,8 @@ from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
 FUNCTION, LINEAR = "tgraph.custom_function", "tgraph.custom_linear"
+PARTITIONED = "partition"
+"""The name of one rank's program of a function for whole tensors, which has no derivatives."""
 MODES = (("forward", "backward"), ("jvp",), ("forward", "backward", "jvp"), ())
 LINEAR_MODES = (("forward",), ("backward",), ("forward", "backward"))
 
