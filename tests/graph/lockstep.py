@@ -79,7 +79,7 @@ def cut(array: Array, sharding: Sharding, mesh: Mesh) -> list[Array]:
                 part = np.split(part, prod(mesh.sizes[name] for name in own), axis)[at]
         if any(mesh.position(name, rank) for name in sharding.partial):
             part = np.zeros_like(part)
-        parts.append(np.ascontiguousarray(part))
+        parts.append(np.array(part, order="C"))  # `ascontiguousarray` would give a scalar a dim
     return parts
 
 

@@ -16,8 +16,9 @@ from tessera.diagnostics.codes import ShardingError
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.sharding.partition import PartitionReport, lower_composites, partition_tape
+from tessera.runtime.ranks.world import mesh_of
 from tessera.types.sharding import Sharding
-from tests.graph.lockstep import run_whole, shape_of, simulate
+from tests.graph.lockstep import cut, join, run_ranks, run_whole, shape_of, simulate
 
 of = Sharding.of
 MESHES: list[dict[str, int]] = [{"dp": 2}, {"dp": 4}, {"dp": 2, "tp": 2}]
@@ -241,6 +242,59 @@ def test_collectives_in_a_program_for_whole_tensors_are_refused() -> None:
         tape = ts.jit(lambda x: ts.dist.all_reduce(x, "dp")).trace(np.ones(4, np.float32)).tape
     with pytest.raises(ShardingError, match="`all_reduce` over mesh axis `dp` is in a program for whole tensors"):
         partition_tape(tape, {"dp": 2}, [None])
+
+
+def test_collectives_in_a_loop_of_such_a_program_are_refused() -> None:
+    def function(x: Any) -> Any:
+        return ts.scan(lambda c, row: (c + ts.dist.all_reduce(row, "dp"), c), x[0] * 0.0, x)[0]
+
+    def nested(x: Any) -> Any:
+        return ts.scan(lambda c, _: (c + function(x), c), x[0] * 0.0, x)[0]
+
+    x = np.ones((4, 2), np.float32)
+    with ts.dist.mesh(dp=2):
+        tapes = [ts.jit(one).trace(x).tape for one in (function, nested)]
+    for tape in tapes:
+        with pytest.raises(ShardingError, match="`all_reduce` over mesh axis `dp` is in a program for whole tensors"):
+            partition_tape(tape, {"dp": 2}, [of("dp", None)])
+
+
+TWICE = [of(None, None, partial=["a"]), of(None, None), of("a", None), of(None, "a")]
+
+
+@pytest.mark.parametrize("first", TWICE, ids=str)
+@pytest.mark.parametrize("second", TWICE, ids=str)
+def test_a_value_may_be_two_outputs_in_different_states(first: Sharding, second: Sharding) -> None:
+    arrays = normal(np.random.default_rng(0), (4, 8), (8, 4))
+    inputs = [of(None, "a"), of("a", None)]
+
+    def twice(x: Any, w: Any) -> Any:
+        y = x @ w
+        return y, y
+
+    tape = trace(twice, *arrays)
+    local, report = partition_tape(tape, {"a": 2}, inputs, [first, second])
+    ranks = mesh_of((("a", 2),))
+    given = [cut(array, one, ranks) for array, one in zip(arrays, inputs, strict=True)]
+    for parts, one in zip(run_ranks(local, ranks, given), report.outputs, strict=True):
+        whole = sum(parts) if one.partial else join(parts, one, ranks, (4, 4))
+        np.testing.assert_allclose(np.asarray(whole), arrays[0] @ arrays[1], rtol=1e-5, atol=1e-5)
+    assert report.outputs == (first, second)
+
+
+def test_what_is_no_sum_cannot_be_terms() -> None:
+    x = np.ones(8, np.float32)
+    terms = of(None, partial=["a"])
+    constrained = trace(lambda x: ts.dist.shard(ops.exp(x), "[{}] partial {a}") * 2.0, x)
+    with pytest.raises(ShardingError, match=r"`exp.*` cannot be terms of a sum over 2 ranks"):
+        partition_tape(constrained, {"a": 2}, [of("a")])
+
+    def twice(x: Any) -> Any:
+        y = ops.exp(x)
+        return y, y
+
+    with pytest.raises(ShardingError, match="cannot be terms of a sum over 2 ranks"):
+        partition_tape(trace(twice, x), {"a": 2}, [of("a")], [of("a"), terms])
 
 
 def test_loops_run_on_whole_operands() -> None:

@@ -234,6 +234,8 @@ def plan_axis(
                     if old is None or (made.time, made.count) < (old.time, old.count):
                         reached[key] = made
         best = list(reached.values())
+        if not best:  # whole operands always do, so it is a constraint
+            raise refuse_terms(program, record.operands[0])
         if len(best) > width:
             best = sorted(best, key=lambda one: (one.time + missing.price(one.held), one.count))[:width]
     return _finish(program, best, fixed, is_short)
@@ -269,11 +271,7 @@ def _finish(program: AxisProgram, best: Sequence[Found], fixed: Mapping[int, str
     ]
     if not ends:
         terms = [value for value, state in wanted if state[0] == TERMS]
-        raise ShardingError(
-            f"results of `{ProgramRules(tape).names[terms[0]]}` cannot be terms of a sum over {program.ranks} ranks: "
-            "no op gives them so",
-            fix="let each rank have the whole result, or a part of it",
-        )
+        raise refuse_terms(program, terms[0])
     end = min(ends, key=lambda one: (one.time, one.count))
     steps: list[Step] = []
     step = end.step
@@ -284,6 +282,15 @@ def _finish(program: AxisProgram, best: Sequence[Found], fixed: Mapping[int, str
     others.reverse()
     strategies = tuple(one.strategy for one in others if one.strategy is not None)
     return AxisPlan(strategies, tuple(one.conversions for one in others), ending.conversions, end.time)
+
+
+def refuse_terms(program: AxisProgram, value: int) -> ShardingError:
+    """The error for a value that is to be terms of a sum, and is none."""
+    return ShardingError(
+        f"results of `{ProgramRules(program.tape).names[value]}` cannot be terms of a sum over {program.ranks} ranks: "
+        "no op gives them so",
+        fix="let each rank have the whole result, or a part of it",
+    )
 
 
 def _last_reads(tape: Tape) -> dict[int, int]:

@@ -26,7 +26,17 @@ from tessera.ir.graph.passes.inline_checkpoints import InlineCheckpoints
 from tessera.ir.graph.passes.inline_custom import InlineCustom
 from tessera.ir.graph.passes.resolve_placeholders import ResolvePlaceholders
 from tessera.ir.graph.sharding.factors import cut_type, local_attributes
-from tessera.ir.graph.sharding.insertion import ANY, TERMS, WHOLE, AxisPlan, AxisProgram, Conversion, Costs, plan_axis
+from tessera.ir.graph.sharding.insertion import (
+    ANY,
+    TERMS,
+    WHOLE,
+    AxisPlan,
+    AxisProgram,
+    Conversion,
+    Costs,
+    plan_axis,
+    refuse_terms,
+)
 from tessera.ir.graph.sharding.propagate import CONSTRAINT, Conflict, ProgramRules, Propagation
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, remove_dead
 from tessera.types.dim import Dim
@@ -150,7 +160,10 @@ def partition_tape(
 
 
 def _refuse_collectives(tape: Tape) -> None:
+    """Raise where the program, or a body in it, communicates by itself."""
     for record in tape.records:
+        for body in record.bodies:
+            _refuse_collectives(body)
         spec = REGISTRY[record.op]
         if "collective" in spec.effects or spec.short_name in ("axis_index", "replicated"):
             raise ShardingError(
@@ -194,8 +207,10 @@ class _OneAxis:
         tape = self.tape
         states = {value: state_of(one, self.axis) for value, one in zip(tape.inputs, inputs, strict=True)}
         ending = [state_of(one, self.axis) for one in outputs]
-        # A value that is two outputs in different states is converted to the first, and then to the others.
-        fixed = dict(reversed([*zip(tape.outputs, ending, strict=True)]))
+        # A value that is two outputs in different states is converted to one of them, and then to the others: terms
+        # first, since nothing is converted to them.
+        wanted = sorted(zip(tape.outputs, ending, strict=True), key=lambda pair: pair[1][0] != TERMS)
+        fixed = dict(reversed(wanted))
         fixed |= {
             record.results[0]: state_of(Sharding.parse(record.attributes["sharding"]), self.axis)
             for record in tape.records
@@ -239,10 +254,12 @@ class _OneAxis:
         """Convert a value to a state that its plan did not ask for: a second output of it."""
         if (value, state) in self.values:
             return
-        source = next(own for other, own in self.values if other == value and own[0] != TERMS)
-        conversion = self.program.convert(value, source, state)
-        assert conversion is not None
-        self._convert(conversion, None)
+        sources = [own for other, own in self.values if other == value]
+        ways = [self.program.convert(value, source, state) for source in sources]
+        found = [way for way in ways if way is not None]
+        if not found:
+            raise refuse_terms(self.program, value)
+        self._convert(min(found, key=self.program.price), None)
 
     def _part(self, value: int, state: str) -> TensorType:
         """The type of a value in a state."""
