@@ -131,6 +131,8 @@ def pmap(
     Tensor([1, 2] f32, [[0.25, 0.75]])
     """
     check_callables("pmap", function=function)
+    if out_axes is not None:
+        _check_batch_axis("out_axes", out_axes)
     inner = function if isinstance(function, Jit) else Jit(function)
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -408,14 +410,20 @@ def _at(axis: str, where: int) -> Sharding:
     return Sharding((*[()] * where, (axis,)))
 
 
+def _check_batch_axis(name: str, where: Any) -> None:
+    """Raise ArgumentError (T0202) for what is no axis; one from the end would be another in each part of a tree."""
+    if isinstance(where, bool) or not isinstance(where, int) or where < 0:
+        several = ", one for each argument" if name == "in_axes" else ", one for all results"
+        raise ArgumentError(
+            f"`pmap` takes `{name}` as axes from 0 or None{several}, got {where!r}",
+            fix="write `in_axes=(0, None)`" if name == "in_axes" else "write `out_axes=0`, counted from the first dim",
+        )
+
+
 def _batch_spec(value: Any, where: Any, axis: str) -> Any:
     if where is None:
         return None
-    if isinstance(where, bool) or not isinstance(where, int) or where < 0:
-        raise ArgumentError(
-            f"`pmap` takes `in_axes` as axes from 0 or None, one for each argument, got {where!r}",
-            fix="write `in_axes=(0, None)`",
-        )
+    _check_batch_axis("in_axes", where)
     count = mesh_in_force().sizes.get(axis)
     leaves, tree = flatten(value)
     for leaf, path in zip(leaves, leaf_paths(tree, "the argument"), strict=True):

@@ -100,7 +100,9 @@ def sharded_scan(combine: Callable[[Any, Any], Any], elements: Any, axis: str, d
     if ranks == 1:
         return local
     leaves, form = flatten(local)
-    ends = [all_gather(ops.expand_dims(leaf[(*[slice(None)] * dim, -1)], 0), axis, 0) for leaf in leaves]
+    ends = [
+        all_gather(ops.expand_dims(leaf[(*[slice(None)] * (dim % len(leaf.shape)), -1)], 0), axis, 0) for leaf in leaves
+    ]
     parts = [unflatten(form, [end[at] for end in ends]) for at in range(ranks)]
     before = [parts[0]]
     for part in parts[1:-1]:

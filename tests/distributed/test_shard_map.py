@@ -192,6 +192,21 @@ def test_what_does_not_fit_is_named(specs: Any, arguments: tuple[Any, ...], erro
     assert getattr(caught.value, "fix", None) is not None
 
 
+@pytest.mark.parametrize("axes", [-1, True, (0, 0), "dp"])
+def test_axes_of_results_are_counted_from_the_first(axes: Any) -> None:
+    with pytest.raises(ArgumentError, match="`pmap` takes `out_axes` as axes from 0 or None"):
+        dist.pmap(lambda x: x, "dp", 0, axes)
+
+
+@pytest.mark.parametrize("dim", [1, -1])
+def test_a_scan_over_ranks_along_a_dim_from_either_end(dim: int) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 12)
+    parts = dist.shard_map(lambda x: dist.sharded_scan(ops.add, x, "sp", dim), P(None, "sp"), P(None, "sp"))
+    for found in on_ranks(lambda _: np.asarray(parts(x)), sp=3):
+        assert not isinstance(found, Exception), found
+        np.testing.assert_array_equal(found, np.cumsum(x, 1))
+
+
 def test_axes_and_batches_are_those_of_the_mesh() -> None:
     with pytest.raises(
         ArgumentError, match=r"`shard_map` runs on the ranks of a mesh, and what is in force is mesh\(\)"
