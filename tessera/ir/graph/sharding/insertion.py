@@ -209,10 +209,7 @@ def plan_axis(
     last, missing = _last_reads(tape), _Missing(program, expected or {})
     best = [Found(0.0, 0, {value: frozenset([state]) for value, state in inputs.items()}, None)]
     for at, record in enumerate(tape.records):
-        strategies = program.strategies(at)
-        if record.op == CONSTRAINT:
-            target = fixed[record.results[0]]
-            strategies = [Strategy((target,), (target,), None)]
+        strategies = _strategies(program, at, fixed)
         reached: dict[tuple[tuple[int, frozenset[str]], ...], Found] = {}
         for strategy in strategies:
             work = program.work(at, strategy)
@@ -239,6 +236,15 @@ def plan_axis(
         if len(best) > width:
             best = sorted(best, key=lambda one: (one.time + missing.price(one.held), one.count))[:width]
     return _finish(program, best, fixed, is_short)
+
+
+def _strategies(program: AxisProgram, at: int, fixed: Mapping[int, str]) -> list[Strategy]:
+    """Those of a record; a constraint has the one that it states."""
+    record = program.tape.records[at]
+    if record.op != CONSTRAINT:
+        return program.strategies(at)
+    target = fixed[record.results[0]]
+    return [Strategy((target,), (target,), None)]
 
 
 class _Missing:
