@@ -39,8 +39,8 @@ slots a pair has."""
 SMALL = 64 << 10
 """Bytes up to which a part goes with its name in one message of the socket, without a slot that must be given back.
 
-Two of them fit into what a socket holds: no rank is more than one exchange ahead of another, so that sending never
-waits."""
+Two of them fit into what a socket holds, and where ranks send directly none is more than one exchange ahead of another,
+so that all of it goes at once. Steps of a ring or a tree may be further ahead: what does not fit waits in an outbox."""
 
 QUICK = 256 << 10
 """Bytes up to which copying takes less time than waking the thread that would do it beside the program."""
@@ -84,16 +84,45 @@ class _Peer:
         self.outgoing, self.incoming = outgoing, incoming
         self.credits, self.sent, self.received = SLOTS, 0, 0
         self.inbox: deque[bytes] = deque()
-        self.has_left, self.reason = False, ""
+        self.outbox: deque[bytes] = deque()
+        self.has_left, self.is_cut, self.reason = False, False, ""
 
     def send(self, kind: bytes, payload: bytes = b"", data: Any = b"") -> bool:
-        """Send a message, with bytes of memory behind it; whether somebody is there to get it."""
+        """Send a message, with bytes of memory behind it; whether somebody is there to get it.
+
+        It never waits: what the socket does not hold goes when the other rank has read, in `flush`.
+        """
+        if self.outbox:
+            self.outbox.append(b"".join((kind, payload, data)))
+            return not self.has_left
         try:
-            self.end.sendmsg((kind + payload, data))
+            self.end.sendmsg((kind + payload, data), (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self.outbox.append(b"".join((kind, payload, data)))
         except OSError:
             # Nobody reads any more. What it has sent may still be here: that it has left comes after all of it.
             return False
         return not self.has_left
+
+    def flush(self) -> None:
+        """Send what waits, as far as the socket holds it."""
+        while self.outbox:
+            try:
+                self.end.send(self.outbox[0], socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                # As above; a slot that is given back to nobody is no loss.
+                self.is_cut = any(message[:1] != _CREDIT for message in self.outbox)
+                self.outbox.clear()
+                return
+            self.outbox.popleft()
+
+    def say_last(self, words: bytes) -> None:
+        """Say why this rank leaves, where that can be said at once, and close."""
+        self.outbox.clear()
+        self.send(_LEFT, words)
+        self.end.close()
 
     def listen(self) -> None:
         """Take what has come: slots that are free again are counted, everything else waits in order."""
@@ -195,7 +224,12 @@ class _Transfer:
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to do."""
-        return self.is_done and not self.unsent
+        return self.is_done and not self.unsent and not self.peer.outbox
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the other rank will not get what it needs, or has gone."""
+        return self.is_broken or self.peer.has_left or self.peer.is_cut
 
 
 class LocalCommunicator(QueuedCommunicator):
@@ -224,8 +258,7 @@ class LocalCommunicator(QueuedCommunicator):
         """Tell the others why, and go."""
         words = reason.encode()[: LONGEST - 1]
         for peer in self._peers.values():
-            peer.send(_LEFT, words)
-            peer.end.close()
+            peer.say_last(words)
 
     def close(self) -> None:
         """Let go of what no thread uses any more."""
@@ -269,9 +302,9 @@ class LocalCommunicator(QueuedCommunicator):
     def _check(self, exchange: Exchange, left: Sequence[_Transfer], last: float) -> None:
         """Raise where going on has no hope."""
         self.check_abandoned()
-        if any(one.peer.has_left or one.is_broken for one in left):
+        if any(one.is_lost for one in left):
             self._listen([one.peer for one in left], 0.0)  # whoever else has left by now
-            gone = [one.peer for one in left if one.peer.has_left or one.is_broken]
+            gone = [one.peer for one in left if one.is_lost]
             # One that died says nothing, one that failed says why; those who left because of it say so.
             first = min(gone, key=lambda peer: (bool(peer.last_words()), " left while rank " in peer.reason))
             raise departure(exchange, self.rank, first.rank, first.reason)
@@ -280,14 +313,16 @@ class LocalCommunicator(QueuedCommunicator):
             raise absence(exchange, self.rank, absent, self._seconds)
 
     def _listen(self, peers: Sequence[_Peer], seconds: float) -> bool:
-        """Wait for messages of peers that something is still missing from; whether any came."""
+        """Wait for messages of peers that something is still missing from, and to send more; whether anything moved."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         by_file = {peer.end.fileno(): peer for peer in peers}
-        for file in by_file:
-            poll.register(file, select.POLLIN)
+        for file, peer in by_file.items():
+            poll.register(file, select.POLLIN | (select.POLLOUT if peer.outbox else 0))
         found = poll.poll(max(0.0, seconds) * 1000)
-        for file, _ in found:
-            if file in by_file:
+        for file, event in found:
+            if file in by_file and event & ~select.POLLOUT:
                 by_file[file].listen()
+            if file in by_file and event & select.POLLOUT:
+                by_file[file].flush()
         return bool(found)

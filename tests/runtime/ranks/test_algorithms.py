@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.diagnostics.codes import RankError
 from tessera.runtime.ranks import shared_memory, world
 from tessera.runtime.ranks.algorithms import ALGORITHMS, DIRECT, RING, TREE, Step, Table, steps_of
+from tessera.runtime.ranks.shared_memory import LocalCommunicator, ends_of
+from tessera.runtime.ranks.world import Exchange
 from tests.runtime.ranks.test_shared_memory import POISON, begin, send
 from tests.runtime.ranks.threads import on_ranks
 
@@ -103,6 +109,47 @@ def test_bytes_arrive_by_every_algorithm(
             sources = [send(one, ranks * part) for one in range(ranks)]
             first = rank * part if call == "all_to_all" else 0
             assert got == b"".join(one[first : first + part].tobytes() for one in sources), part
+
+
+@pytest.mark.parametrize("algorithm", [RING, TREE])
+def test_a_rank_that_does_not_come_to_many_steps_is_given_up_in_time(algorithm: str) -> None:
+    # Steps of others run ahead of it, further than a socket holds.
+    ranks, part, limit = 8, 64 << 10, 1.0
+    communicators = [LocalCommunicator(ends, limit) for ends in ends_of(ranks)]
+
+    def work(communicator: LocalCommunicator) -> float:
+        source, target = np.zeros(part, np.uint8), np.zeros(ranks * part, np.uint8)
+        at = source.ctypes.data, target.ctypes.data
+        exchange = Exchange("all_gather", tuple(range(ranks)), *at, part, "many steps", algorithm=algorithm)
+        begun = time.monotonic()
+        with pytest.raises(RankError):
+            communicator.wait(communicator.start(exchange))
+        communicator.abandon("it was not met")
+        return time.monotonic() - begun
+
+    coming = [one for one in communicators if one.rank != 1]
+    with ThreadPoolExecutor(len(coming)) as pool:
+        # Each hears of the one that is missing, or of a rank that has given up because of it.
+        waiting = [pool.submit(work, one) for one in coming]
+        found = [one.result(20) for one in waiting]
+    assert max(found) < 10 * limit
+    communicators[1].abandon("the end")
+
+
+def test_what_a_socket_does_not_hold_waits_until_it_is_read() -> None:
+    left, right = (LocalCommunicator(ends, 5.0) for ends in ends_of(2))
+    peer, other = left._peers[1], right._peers[0]  # pyright: ignore[reportPrivateUsage]
+    sent = [bytes([at]) * shared_memory.SMALL for at in range(32)]
+    for one in sent:
+        assert peer.send(b"S", b"", memoryview(one))
+    assert 0 < len(peer.outbox) < len(sent)
+    while len(other.inbox) < len(sent):
+        other.listen()
+        peer.flush()
+    assert [message[1:] for message in other.inbox] == sent
+    assert not peer.outbox
+    for one in (left, right):
+        one.abandon("the end")
 
 
 def test_ranks_with_other_algorithms_find_it_out() -> None:
