@@ -183,13 +183,52 @@ def test_what_fails_on_the_device_is_found_and_ends_all(monkeypatch: pytest.Monk
         enqueue(ranks)
 
 
-def test_a_gpu_that_waits_too_long_names_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mark, "is_done", False)
-    ranks, _ = alone(seconds=-1.0)
+def test_a_gpu_that_waits_too_long_at_an_exchange_names_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[bool] = []
+
+    class Ordered(Mark):
+        def __init__(self, *, timed: bool) -> None:
+            super().__init__(timed=timed)
+            self.number = len(done)
+            done.append(False)
+
+        @property
+        def is_done(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+            return done[self.number]
+
+    monkeypatch.setattr(nccl, "Event", Ordered)
+    now = [0.0]
+    monkeypatch.setattr(nccl, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=ignore))
+    ranks, _ = alone(seconds=5.0)
     enqueue(ranks)
+    now[0] = 100.0
+    assert ranks.find_failure() is None, "kernels before it run"
+    done[0] = True
+    assert ranks.find_failure() is None, "the GPU has come to it"
+    now[0] = 104.0
+    assert ranks.find_failure() is None
+    now[0] = 106.0
     failure = ranks.find_failure()
     assert failure is not None
-    assert "not all of ranks [0] came to `all_gather` of 8: it within -1 s" in failure.message
+    assert "not all of ranks [0] came to `all_gather` of 8: it within 5 s" in failure.message
+    done[1] = True
+    assert ranks.find_failure() is None, "it has ended"
+
+
+def test_nobody_finds_a_communicator_that_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mark, "is_done", False)
+    ranks, recorder = alone()
+    enqueue(ranks)
+    recorder.states[1000] = [SYSTEM_ERROR]
+    with pytest.raises(RankError, match=r"something is wrong \(2\)"):
+        enqueue(ranks)
+    assert recorder.names().count("abort") == 1
+    recorder.states[1000] = [-SYSTEM_ERROR]  # whoever asked for it would hear of it
+    assert ranks.find_failure() is None
+    ranks.fail(RankError("the end", span=None))
+    assert recorder.names().count("abort") == 1, "it is freed once"
+    with pytest.raises(RankError, match="the end"):
+        enqueue(ranks)
 
 
 def test_a_new_group_cannot_be_captured_and_a_known_one_can(monkeypatch: pytest.MonkeyPatch) -> None:

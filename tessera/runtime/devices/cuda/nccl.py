@@ -5,12 +5,14 @@ bits are those of any other engine. `all_gather` is its call of that name, `all_
 
 Each group of ranks has a communicator of NCCL's, made when it is first used. What NCCL cannot do, the communicator of
 the hosts does: bring the identifier of a new group to its ranks, and agree on the name of an exchange before the first
-of that name is enqueued, so that ranks at different ones raise before bytes move. Exchanges run in a stream of their
-own, which waits for the program's and is waited for by it, so that kernels run beside them; all that can be captured.
+of that name is enqueued, so that ranks whose programs differ raise before bytes move. Each name is compared once: where
+ranks later come to exchanges that all of them know in different orders, nobody compares, and bytes of one may be taken
+for those of another of the same size. Exchanges run in a stream of their own, which waits for the program's and is
+waited for by it, so that kernels run beside them; all that can be captured.
 
-A collective whose ranks do not all come spins on the device. A thread watches for that: past the time limit, or where
-NCCL reports a failure, the communicator is aborted, the others are told, and the process ends with the error, since
-what its kernels have computed by then is nonsense.
+A collective whose ranks do not all come spins on the device. A thread watches for that: where one has not ended within
+the time limit, counted from when the device came to it, or where NCCL reports a failure, communicators are aborted, the
+others are told, and the process ends with the error, since what its kernels have computed by then is nonsense.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -140,6 +143,22 @@ def _package_folders() -> list[str]:
     return [] if found is None else list(found.submodule_search_locations or ())
 
 
+@dataclass
+class _UnderWay:
+    """An exchange that is enqueued: marks before and behind it, and when the device was first seen to be at it."""
+
+    before: Event
+    behind: Event
+    exchange: Exchange
+    since: float | None = None
+
+    def has_waited(self, seconds: float) -> bool:
+        """Whether the device is at it for longer; kernels that are enqueued before it take their own time."""
+        if self.since is None and self.before.is_done:
+            self.since = time.monotonic()
+        return self.since is not None and time.monotonic() - self.since > seconds
+
+
 class NcclRanks:
     """The groups of this rank, and what is under way in them; `host` reaches the ranks of its world from the host."""
 
@@ -147,7 +166,7 @@ class NcclRanks:
         self._nccl, self._host, self._seconds = nccl, host, seconds
         self._groups: dict[tuple[int, ...], int] = {}
         self._agreed: set[tuple[tuple[int, ...], str]] = set()
-        self._under_way: list[tuple[Event, Exchange, float]] = []
+        self._under_way: list[_UnderWay] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self.failure: RankError | None = None
@@ -195,12 +214,18 @@ class NcclRanks:
         deadline = time.monotonic() + self._seconds
         while (state := self._nccl.state(comm)) == _IN_PROGRESS:
             if time.monotonic() > deadline:
-                self._nccl.call("ncclCommAbort", comm)
-                raise RankError(f"rank {self.rank} waited {self._seconds:g} s for {what}", span=None)
+                raise self._abort(comm, f"rank {self.rank} waited {self._seconds:g} s for {what}")
             time.sleep(0.0005)
         if state != _SUCCESS:
+            raise self._abort(comm, f"rank {self.rank} waited for {what}: {self._nccl.describe(state)}")
+
+    def _abort(self, comm: int, message: str) -> RankError:
+        """Abort a communicator, which nobody finds any more by then; the error, which all that follows raises too."""
+        self.failure = self.failure or RankError(message, span=None)
+        with self._lock:  # whoever asks for its state has done so
+            self._groups = {key: own for key, own in self._groups.items() if own != comm}
             self._nccl.call("ncclCommAbort", comm)
-            raise RankError(f"rank {self.rank} waited for {what}: {self._nccl.describe(state)}", span=None)
+        return self.failure
 
     # ---- Exchanges.
 
@@ -216,14 +241,15 @@ class NcclRanks:
             self._agreed.add(key)
         if not exchange.bytes:
             return
+        before = None if CURRENT.capture is not None else Event(timed=False).record(stream)
         if exchange.call == "all_gather":
             given = (exchange.source, exchange.target, exchange.bytes, _UINT8, comm, stream)
             self._nccl.call("ncclAllGather", *given)
         else:
             self._swap(exchange, comm, stream)
         self._await(comm, exchange.what)
-        if CURRENT.capture is None:
-            self._watch_later(exchange, stream)
+        if before is not None:
+            self._watch_later(_UnderWay(before, Event(timed=False).record(stream), exchange))
 
     def _swap(self, exchange: Exchange, comm: int, stream: int) -> None:
         """A part to each rank and a part from each, as one group: NCCL would wait for the first by itself otherwise."""
@@ -238,10 +264,9 @@ class NcclRanks:
 
     # ---- What goes wrong on the device.
 
-    def _watch_later(self, exchange: Exchange, stream: int) -> None:
-        mark = Event(timed=False).record(stream)
+    def _watch_later(self, enqueued: _UnderWay) -> None:
         with self._lock:
-            self._under_way.append((mark, exchange, time.monotonic() + self._seconds))
+            self._under_way.append(enqueued)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="tessera-nccl", daemon=True)
                 self._thread.start()
@@ -249,31 +274,41 @@ class NcclRanks:
     def find_failure(self) -> RankError | None:
         """What has gone wrong with the exchanges that are under way; those that are done are forgotten."""
         with self._lock:
-            self._under_way = [one for one in self._under_way if not one[0].is_done]
-            waiting = list(self._under_way)
-        for _, exchange, deadline in waiting:
-            state = self._nccl.state(self._groups[tuple(exchange.group)])
-            if state not in (_SUCCESS, _IN_PROGRESS):
-                return RankError(
-                    f"{exchange.what} failed on rank {self.rank}: {self._nccl.describe(state)}",
-                    span=None,
-                    notes=(f"its group is {list(exchange.group)}",),
-                )
-            if time.monotonic() > deadline:
-                return RankError(
-                    f"not all of ranks {list(exchange.group)} came to {exchange.what} within {self._seconds:g} s, "
-                    f"where the GPU of rank {self.rank} waits",
-                    span=None,
-                    fix="let all ranks of an axis call the same programs; `TESSERA_RANK_SECONDS` is how long they wait",
-                )
+            self._under_way = [one for one in self._under_way if not one.behind.is_done]
+            for one in self._under_way:
+                comm = self._groups.get(tuple(one.exchange.group))
+                if comm is None:
+                    continue  # it was aborted, and whoever did it raises
+                error = self._problem(one, self._nccl.state(comm))
+                if error is not None:
+                    return error
+        return None
+
+    def _problem(self, one: _UnderWay, state: int) -> RankError | None:
+        """What is wrong with an exchange whose communicator is in a state."""
+        exchange = one.exchange
+        if state not in (_SUCCESS, _IN_PROGRESS):
+            return RankError(
+                f"{exchange.what} failed on rank {self.rank}: {self._nccl.describe(state)}",
+                span=None,
+                notes=(f"its group is {list(exchange.group)}",),
+            )
+        if one.has_waited(self._seconds):
+            return RankError(
+                f"not all of ranks {list(exchange.group)} came to {exchange.what} within {self._seconds:g} s, "
+                f"where the GPU of rank {self.rank} waits",
+                span=None,
+                fix="let all ranks of an axis call the same programs; `TESSERA_RANK_SECONDS` is how long they wait",
+            )
         return None
 
     def fail(self, error: RankError) -> None:
         """Let kernels of NCCL end, and the others know."""
         self.failure = error
-        for comm in self._groups.values():
-            self._nccl.call("ncclCommAbort", comm)
-        self._groups.clear()
+        with self._lock:
+            aborted, self._groups = self._groups, {}  # nobody finds them any more
+            for comm in aborted.values():
+                self._nccl.call("ncclCommAbort", comm)
         if self._host is not None:
             self._host.abandon(error.message)
 
