@@ -207,6 +207,13 @@ def test_terms_of_integers_that_have_wrapped_are_summed_before_they_are_widened(
     compare(tape, [x, w, y], {"a": 2}, [of(None, "a"), of("a", None), of(None, "a")])
 
 
+def test_scalars_are_taken_and_given() -> None:
+    x, scale = np.arange(8, dtype=np.float32), np.array(3.0, np.float32)
+    tape = trace(lambda x, scale: (x * scale, x.sum() * scale), x, scale)
+    for sharding in (of(), Sharding((), ("dp",))):
+        compare(tape, [x, scale], {"dp": 2}, [of("dp"), sharding], [None, of()])
+
+
 def test_terms_are_taken_as_an_argument() -> None:
     rng = np.random.default_rng(0)
     arrays = normal(rng, (8, 4), (4, 8))
