@@ -427,7 +427,7 @@ def _batch_spec(value: Any, where: Any, axis: str) -> Any:
     count = mesh_in_force().sizes.get(axis)
     leaves, tree = flatten(value)
     for leaf, path in zip(leaves, leaf_paths(tree, "the argument"), strict=True):
-        shape = list(getattr(leaf, "shape", ()))
+        shape: list[Any] = list(getattr(leaf, "shape", ()))
         if count is not None and (len(shape) <= where or shape[where] != count):
             raise ShapeError(
                 f"{path} {shape} has its batch at axis {where}, and `{axis}` has {count} ranks",
