@@ -40,7 +40,7 @@ SMALL = 64 << 10
 """Bytes up to which a part goes with its name in one message of the socket, without a slot that must be given back.
 
 Two of them fit into what a socket holds, and where ranks send directly none is more than one exchange ahead of another,
-so that all of it goes at once. Steps of a ring or a tree may be further ahead: what does not fit waits in an outbox."""
+so that sending does not wait. Steps of a ring or a tree may be further ahead: what does not fit waits in an outbox."""
 
 QUICK = 256 << 10
 """Bytes up to which copying takes less time than waking the thread that would do it beside the program."""
@@ -119,7 +119,7 @@ class _Peer:
             self.outbox.popleft()
 
     def say_last(self, words: bytes) -> None:
-        """Say why this rank leaves, where that can be said at once, and close."""
+        """Say why this rank leaves, where that can be sent without waiting, and close."""
         self.outbox.clear()
         self.send(_LEFT, words)
         self.end.close()

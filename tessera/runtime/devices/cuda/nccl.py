@@ -144,8 +144,8 @@ def _package_folders() -> list[str]:
 
 
 @dataclass
-class _UnderWay:
-    """An exchange that is enqueued: marks before and behind it, and when the device was first seen to be at it."""
+class _Enqueued:
+    """An exchange in a stream: marks before and behind it, and when the device was first seen to be at it."""
 
     before: Event
     behind: Event
@@ -166,7 +166,7 @@ class NcclRanks:
         self._nccl, self._host, self._seconds = nccl, host, seconds
         self._groups: dict[tuple[int, ...], int] = {}
         self._agreed: set[tuple[tuple[int, ...], str]] = set()
-        self._under_way: list[_UnderWay] = []
+        self._under_way: list[_Enqueued] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self.failure: RankError | None = None
@@ -249,7 +249,7 @@ class NcclRanks:
             self._swap(exchange, comm, stream)
         self._await(comm, exchange.what)
         if before is not None:
-            self._watch_later(_UnderWay(before, Event(timed=False).record(stream), exchange))
+            self._watch_later(_Enqueued(before, Event(timed=False).record(stream), exchange))
 
     def _swap(self, exchange: Exchange, comm: int, stream: int) -> None:
         """A part to each rank and a part from each, as one group: NCCL would wait for the first by itself otherwise."""
@@ -264,7 +264,7 @@ class NcclRanks:
 
     # ---- What goes wrong on the device.
 
-    def _watch_later(self, enqueued: _UnderWay) -> None:
+    def _watch_later(self, enqueued: _Enqueued) -> None:
         with self._lock:
             self._under_way.append(enqueued)
             if self._thread is None:
@@ -284,7 +284,7 @@ class NcclRanks:
                     return error
         return None
 
-    def _problem(self, one: _UnderWay, state: int) -> RankError | None:
+    def _problem(self, one: _Enqueued, state: int) -> RankError | None:
         """What is wrong with an exchange whose communicator is in a state."""
         exchange = one.exchange
         if state not in (_SUCCESS, _IN_PROGRESS):
