@@ -16,8 +16,9 @@ from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
 from tessera.frontend.concrete import is_array
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import cast, dtype_of, is_tensor, rank_of
+from tessera.frontend.functions.operands import as_tensor, axis_of, cast, dtype_of, is_tensor, rank_of
 from tessera.frontend.pytree import as_tuple, is_sequence
+from tessera.frontend.size import Size
 from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import f32, f64, i64, parse_dtype, u64
 from tessera.types.promotion import integer_range
@@ -112,7 +113,7 @@ def categorical(key: Any, logits: Any, axis: int = -1, *, shape: Any = None) -> 
     1
     """
     own = ops.astype(logits, f32) if not dtype_of(logits).is_float else logits
-    at = axis if axis < 0 else axis - rank_of(logits)
+    at = axis_of("categorical", axis, rank_of(logits)) - rank_of(logits)
     front = () if shape is None else as_tuple(shape)
     noise = gumbel(key, (*front, *tuple(logits.shape)))
     return ops.argmax(ops.add(noise, own), at)
@@ -127,7 +128,8 @@ def permutation(key: Any, x: Any, axis: int = 0) -> Any:
     """
     if not is_tensor(x):
         return ops.argsort(bits(key, (check_int("permutation", "x", x),), u64))
-    return ops.take(x, ops.argsort(bits(key, (x.shape[axis],), u64)), axis)
+    at = axis_of("permutation", axis, rank_of(x))
+    return ops.take(x, ops.argsort(bits(key, (x.shape[at],), u64)), at)
 
 
 @explain_wrong_calls
@@ -139,12 +141,13 @@ def choice(key: Any, a: Any, shape: Any = (), *, replace: bool = True, p: Any = 
     >>> sorted(ts.random.choice(ts.random.key(0), 3, (3,), replace=False).tolist())
     [0, 1, 2]
     """
-    sizes = as_tuple(shape)
+    sizes = tuple(one if isinstance(one, Size) else check_int("choice", "shape", one) for one in as_tuple(shape))
+    axis = axis_of("choice", axis, rank_of(a) if is_tensor(a) else 1)
     count = a.shape[axis] if is_tensor(a) else check_int("choice", "a", a)
     drawn = math.prod(sizes)
     with_replacement = check_bool("choice", "replace", replace)
     if p is not None:
-        p = np.asarray(p, np.float64) if is_sequence(p) else p
+        p = np.asarray([check_number("choice", "p", one) for one in p], np.float64) if is_sequence(p) else p
         _check_probabilities(p, count, None if with_replacement else drawn)
     if with_replacement:
         if p is None:
@@ -201,6 +204,14 @@ def multivariate_normal(key: Any, mean: Any, factor: Any, shape: Any = ()) -> An
     >>> ts.random.multivariate_normal(key, means, ts.ops.eye(2), (3,)).shape
     (3, 4, 2)
     """
+    for name, given, least in (("mean", mean, 1), ("factor", factor, 2)):
+        dtype_of(given)
+        if rank_of(given) < least:
+            raise ShapeError(
+                f"`multivariate_normal` takes `{name}` of at least {least} dims, got {rank_of(given)}",
+                fix="pass a vector as `mean` and a matrix as `factor`",
+            )
+    mean, factor = as_tensor(mean), as_tensor(factor)
     batch = ops.broadcast_arrays(mean[..., 0], factor[..., 0, 0])[0].shape
     drawn = normal(key, (*as_tuple(shape), *batch, mean.shape[-1]), dtype=dtype_of(mean))
     return ops.add(ops.squeeze(ops.matmul(factor, ops.expand_dims(drawn, -1)), -1), mean)

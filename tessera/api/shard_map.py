@@ -34,7 +34,13 @@ Axes = tuple[str, ...]
 
 
 class _Local:
-    """What `LOCAL` is of."""
+    """In place of a sharding: values that are each rank's own, which pass a `shard_map` as they are.
+
+    >>> twice = ts.dist.shard_map(lambda x: x * 2.0, ts.dist.LOCAL, ts.dist.LOCAL)
+    >>> with ts.dist.mesh(dp=1):
+    ...     twice(ts.ones((2,)))
+    Tensor([2] f32, [2, 2])
+    """
 
     __slots__ = ()
 
@@ -43,7 +49,6 @@ class _Local:
 
 
 LOCAL = _Local()
-"""In place of a sharding: values that are each rank's own, which pass as they are."""
 
 Spec: TypeAlias = Sharding | _Local
 

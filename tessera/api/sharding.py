@@ -318,6 +318,13 @@ def partition_report(function: Callable[..., Any]) -> Any:
     """What `partition` did in the last trace of a function: shardings of all values, collectives with their bytes.
 
     Printed, it is a page; `inputs`, `outputs`, `values`, `collectives`, `conflicts` and `whole` are its parts.
+
+    >>> total = ts.dist.partition(lambda x: x.sum(), (("dp",),))
+    >>> with ts.dist.mesh(dp=1):
+    ...     total(ts.ones((4,)))
+    Tensor([] f32, 4)
+    >>> len(ts.dist.partition_report(total).collectives)
+    0
     """
     found = getattr(function, _REPORT, None)
     if found is None:

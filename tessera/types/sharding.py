@@ -140,7 +140,7 @@ def _item(own: tuple[str, ...]) -> str:
 
 
 def _axes(given: Any) -> tuple[str, ...]:
-    if given is None or given == "":
+    if given is None or (isinstance(given, str) and not given):
         return ()
     listed = tuple(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else (given,)
     for one in listed:

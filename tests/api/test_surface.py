@@ -13,7 +13,7 @@ import pytest
 import tessera as ts
 
 LANGUAGE = ("autotune", "cuda", "dist", "effects", "graph", "op", "ops", "random", "stdlib", "tile", "verify")
-TRAINING = ("data", "nn", "optim", "profile", "train")
+TRAINING = ("data", "nn", "optim", "profile", "train", "xp")
 MODULES = (*LANGUAGE, *TRAINING)
 FACADES = [ts, *(getattr(ts, name) for name in MODULES)]
 
