@@ -27,7 +27,6 @@ _NAMES = {
     "shift_right": "right_shift", "where": "where", "clamp": "clip", "matmul": "matmul",
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "sinh": "sinh", "cosh": "cosh", "asinh": "arcsinh",
     "acosh": "arccosh", "atanh": "arctanh", "log10": "log10", "hypot": "hypot", "copysign": "copysign", "gcd": "gcd",
-    "population_count": "bitwise_count",
 }  # fmt: skip
 
 
@@ -244,10 +243,16 @@ def _residual(xp: Any, a: Mapping[str, Any]) -> Function:
     return xp.add
 
 
+def _count_bits(xp: Any, attributes: Mapping[str, Any]) -> Function:
+    """Of negative integers `bitwise_count` counts the bits of their magnitudes."""
+    return lambda x: xp.bitwise_count(x.view(f"u{x.dtype.itemsize}")).astype(x.dtype)
+
+
 SPELLINGS: dict[str, Spelling] = {
     **{ours: _named(theirs) for ours, theirs in _NAMES.items()},
     "relu": lambda xp, a: lambda x: xp.maximum(x, x.dtype.type(0)),
     "rsqrt": lambda xp, a: lambda x: x.dtype.type(1) / xp.sqrt(x),
+    "population_count": _count_bits,
     "reciprocal": lambda xp, a: lambda x: x.dtype.type(1) / x,
     "sigmoid": lambda xp, a: lambda x: x.dtype.type(1) / (x.dtype.type(1) + xp.exp(-x)),
     "silu": lambda xp, a: lambda x: x / (x.dtype.type(1) + xp.exp(-x)),

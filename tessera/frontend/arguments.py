@@ -193,6 +193,16 @@ def check_string(op: str, name: str, value: Any) -> str:
     return value if isinstance(value, str) else _refuse(op, name, "a string", value)
 
 
+def check_choice(op: str, name: str, value: Any, choices: Iterable[str]) -> str:
+    """One of several strings."""
+    *others, last = (f'"{choice}"' for choice in choices)
+    return (
+        value
+        if isinstance(value, str) and value in choices
+        else _refuse(op, name, f"{', '.join(others)} or {last}", value)
+    )
+
+
 def check_callables(op: str, **functions: Any) -> None:
     """Raise unless these arguments are callable, by their names."""
     for name, function in functions.items():

@@ -8,9 +8,11 @@ like) take `size=` inside `jit`.
 
 from __future__ import annotations
 
+from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
 from tessera.api.eager import install as _install
+from tessera.diagnostics.frames import guard_public as _guard
 from tessera.xp.creation import arange as arange
 from tessera.xp.creation import asarray as asarray
 from tessera.xp.creation import empty as empty
@@ -44,6 +46,14 @@ _ABSENT = {
 }
 
 _install()
+
+_PUBLIC = [
+    name
+    for name, item in globals().items()
+    if not (name.startswith("_") or name == "annotations" or isinstance(item, _ModuleType))
+]
+globals()["__all__"] = _PUBLIC  # type checkers read no list that is computed
+_guard(globals(), _PUBLIC)
 
 
 def __getattr__(name: str) -> _Any:

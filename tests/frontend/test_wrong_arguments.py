@@ -120,6 +120,8 @@ def test_wrong_arguments_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, str] = {}
     few = {kind: WRONG[kind] for kind in ("None", "text", "nan", "set", "mixed", "strings")}
     for name, function in functions().items():
+        if "size" in inspect.signature(function).parameters:
+            continue  # it reads how many elements its result has, which a program that computes nothing does not say
         for what, given, keywords in arguments(function, few):
             said = complaint(function, given, keywords)
             if said:

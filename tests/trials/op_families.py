@@ -39,7 +39,7 @@ def ulps(name: str, dtype: str) -> float:
 
 # Functions of one number.
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erf, _erfc = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
 UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "exp": (np.exp, np.exp),
     "exp2": (np.exp2, lambda x: np.exp2(x) * 0.7),
@@ -47,6 +47,15 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "log": (np.log, lambda x: 1 / x),
     "log2": (np.log2, lambda x: 1.5 / x),
     "log1p": (np.log1p, lambda x: 1 / (1 + x)),
+    "log10": (np.log10, lambda x: 0.5 / x),
+    "asin": (np.arcsin, lambda x: 1 / np.sqrt(1 - x * x)),
+    "acos": (np.arccos, lambda x: 1 / np.sqrt(1 - x * x)),
+    "atan": (np.arctan, None),
+    "sinh": (np.sinh, np.cosh),
+    "cosh": (np.cosh, np.sinh),
+    "asinh": (np.arcsinh, None),
+    "acosh": (np.arccosh, lambda x: 1 / np.sqrt(x * x - 1)),
+    "atanh": (np.arctanh, lambda x: 1 / (1 - x * x)),
     "sin": (np.sin, np.cos),
     "cos": (np.cos, np.sin),
     "tan": (np.tan, lambda x: 1 + np.tan(x) ** 2),
@@ -58,6 +67,7 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "silu": (lambda x: x / (1 + np.exp(-x)), None),
     "softplus": (lambda x: np.logaddexp(x, 0), None),
     "erf": (lambda x: _erf(x) if x.size else x, None),
+    "erfc": (lambda x: _erfc(x) if x.size else x, lambda x: np.exp(-x * x)),
     "gelu": (lambda x: x * 0.5 * (1 + (_erf(x / math.sqrt(2)) if x.size else x)), None),
 }
 
@@ -121,7 +131,7 @@ def _predicate(name: str) -> Family:
     return family
 
 
-FAMILIES.update({name: _predicate(name) for name in ("isnan", "isinf")})
+FAMILIES.update({name: _predicate(name) for name in ("isnan", "isinf", "isfinite", "signbit")})
 
 
 # Functions of two numbers, which broadcast.
@@ -219,15 +229,21 @@ def _power(draw: Draw) -> Call:
     return Call(call(ops.pow), operands, [exact], [dtype], [slack], dynamic=_dynamic(operands))
 
 
-def _atan2(draw: Draw) -> Call:
-    dtype = draw.dtype(*FLOATS)
-    operands, call, x, y = two(draw, dtype)
-    exact = np.arctan2(wide(x), wide(y))
-    slack = result_slack(dtype, exact, ulps("atan2", dtype) + 8)
-    return Call(call(ops.atan2), operands, [exact], [dtype], [slack], dynamic=_dynamic(operands))
+FLOAT_PAIRS = {"atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign}
 
 
-FAMILIES.update({"pow": _power, "atan2": _atan2})
+def _float_pair(name: str) -> Family:
+    def family(draw: Draw) -> Call:
+        dtype = draw.dtype(*FLOATS)
+        operands, call, x, y = two(draw, dtype)
+        exact = FLOAT_PAIRS[name](wide(x), wide(y))
+        slack = result_slack(dtype, exact, ulps(name, dtype) + 8)
+        return Call(call(op_named(name)), operands, [exact], [dtype], [slack], dynamic=_dynamic(operands))
+
+    return family
+
+
+FAMILIES.update({"pow": _power, **{name: _float_pair(name) for name in FLOAT_PAIRS}})
 
 COMPARE = {
     "eq": np.equal,

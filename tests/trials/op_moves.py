@@ -454,8 +454,10 @@ FAMILIES.update({name: _dynamic(name) for name in ("dynamic_slice", "dynamic_upd
 FAMILIES.update({"getitem": _getitem, "x.at": _at})
 
 ELSEWHERE = {
+    "population_count": "bits of integers alone, as `bitwise_count` of tests/functions",
     "round_blocks": "formats of blocks, compared with their own reference in tests/graph",
     "round_stochastic": "takes random bits; compared with its own reference in tests/graph",
     "split_qkv": "three views of one tensor; tests/graph/test_attention.py",
+    "unique": "the first result of `unique_all`, which tests/functions has",
 }
 """Ops that are not drawn here, and why."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_int, check_number
+from tessera.frontend.arguments import check_choice, check_int, check_number
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions.contraction import dot_general
 from tessera.frontend.functions.movement import (
@@ -35,6 +35,7 @@ from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import size_of
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.interval import largest_of
+from tessera.types.dim import Dim
 from tessera.types.promotion import FLOATING
 
 
@@ -102,13 +103,17 @@ def kron(a: Any, b: Any) -> Any:
     Tensor([4] f32, [1, 2, 10, 20])
     """
     left, right = promote_operands("kron", (a, b))
-    rank = max(rank_of(left), rank_of(right))
-    left, right = (
-        expand_dims(one, tuple(range(rank - rank_of(one)))) if rank_of(one) < rank else one for one in (left, right)
-    )
-    sizes = [size_of(x * y) for x, y in zip(shape_dims(left), shape_dims(right), strict=True)]
-    apart = e.mul(expand_dims(left, tuple(range(1, 2 * rank, 2))), expand_dims(right, tuple(range(0, 2 * rank, 2))))
-    return reshape(apart, sizes) if rank else apart
+    own = shape_dims(left), shape_dims(right)
+    rank = max(map(len, own))
+    # Dims of both alternate: those of `a` at even positions, those of `b` at odd ones, where they have any.
+    at = [[2 * (rank - len(dims) + i) + side for i in range(len(dims))] for side, dims in enumerate(own)]
+    apart = e.mul(*(expand_dims(x, _others(kept, 2 * rank)) for x, kept in zip((left, right), at, strict=True)))
+    wide = [(*[Dim.constant(1)] * (rank - len(dims)), *dims) for dims in own]
+    return reshape(apart, [size_of(x * y) for x, y in zip(*wide, strict=True)])
+
+
+def _others(kept: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(axis for axis in range(rank) if axis not in kept)
 
 
 def cross(a: Any, b: Any, axis: int = -1) -> Any:
@@ -188,8 +193,7 @@ def meshgrid(*tensors: Any, indexing: str = "xy") -> tuple[Any, ...]:
     >>> [one.tolist() for one in ts.ops.meshgrid(ts.array([1, 2]), ts.array([3, 4]))]
     [[[1, 2], [1, 2]], [[3, 3], [4, 4]]]
     """
-    if indexing not in ("xy", "ij"):
-        raise ArgumentError(f'`meshgrid` takes `indexing` as "xy" or "ij", got {indexing!r}')
+    check_choice("meshgrid", "indexing", indexing, ("xy", "ij"))
     listed = [reshape(one, (-1,)) for one in tensors]
     order = list(range(len(listed)))
     if indexing == "xy" and len(listed) > 1:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_bool, check_int, check_number, check_sequence, check_string
+from tessera.frontend.arguments import check_bool, check_choice, check_int, check_number, check_sequence, check_string
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.creation import iota, zeros
@@ -125,7 +125,7 @@ def pixel_shuffle(x: Any, factor: int) -> Any:
     >>> ts.ops.pixel_shuffle(ts.ones((1, 8, 2, 3)), 2).shape
     (1, 2, 4, 6)
     """
-    by = check_int("pixel_shuffle", "factor", factor)
+    by = _factor("pixel_shuffle", x, factor)
     *front, channels, height, width = x.shape
     lead = len(front)
     apart = reshape(x, (*front, channels // (by * by), by, by, height, width))
@@ -135,12 +135,21 @@ def pixel_shuffle(x: Any, factor: int) -> Any:
 
 def pixel_unshuffle(x: Any, factor: int) -> Any:
     """Pixels of images [..., C, H * r, W * r] as channels: [..., C * r * r, H, W]."""
-    by = check_int("pixel_unshuffle", "factor", factor)
+    by = _factor("pixel_unshuffle", x, factor)
     *front, channels, height, width = x.shape
     lead = len(front)
     apart = reshape(x, (*front, channels, height // by, by, width // by, by))
     order = (*range(lead), lead, lead + 2, lead + 4, lead + 1, lead + 3)
     return reshape(transpose(apart, order), (*front, channels * by * by, height // by, width // by))
+
+
+def _factor(op: str, x: Any, factor: Any) -> int:
+    by = check_int(op, "factor", factor)
+    if rank_of(x) < 3:
+        raise ShapeError(f"`{op}` takes images [..., channels, height, width], got {list(x.shape)}")
+    if by < 1:
+        raise ArgumentError(f"`{op}` takes `factor` from 1 up, got {by}")
+    return by
 
 
 # Windows as columns.
@@ -311,10 +320,9 @@ def embedding_bag(table: Any, indices: Any, mode: str = "mean", *, axis: int = -
     >>> ts.ops.embedding_bag(ts.array([[1.0], [5.0]]), ts.array([[0, 1]]), "sum")
     Tensor([1, 1] f32, [[6]])
     """
-    if mode not in ("sum", "mean", "max"):
-        raise ArgumentError(f'`embedding_bag` takes `mode` as "sum", "mean" or "max", got {mode!r}')
-    at = axis_of("embedding_bag", axis, rank_of(indices))
-    return {"sum": r.sum, "mean": r.mean, "max": r.max}[mode](embedding(table, indices), at)
+    reductions = {"sum": r.sum, "mean": r.mean, "max": r.max}
+    reduce = reductions[check_choice("embedding_bag", "mode", mode, reductions)]
+    return reduce(embedding(table, indices), axis_of("embedding_bag", axis, rank_of(indices)))
 
 
 def pad_with(x: Any, widths: Any, mode: str = "reflect") -> Any:
@@ -323,8 +331,7 @@ def pad_with(x: Any, widths: Any, mode: str = "reflect") -> Any:
     >>> ts.ops.pad_with(ts.array([1.0, 2.0, 3.0]), [(2, 1)])
     Tensor([6] f32, [3, 2, 1, 2, 3, 2])
     """
-    if mode not in ("reflect", "symmetric", "edge", "wrap"):
-        raise ArgumentError(f'`pad_with` takes "reflect", "symmetric", "edge" or "wrap" as `mode`, got {mode!r}')
+    check_choice("pad_with", "mode", mode, ("reflect", "symmetric", "edge", "wrap"))
     pairs = list(widths) if is_sequence(widths) else [(widths, widths)] * rank_of(x)
     if len(pairs) != rank_of(x):
         raise ShapeError(f"`pad_with` needs (before, after) for each of {rank_of(x)} axes, got {len(pairs)}")

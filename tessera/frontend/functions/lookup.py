@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError, TracingError
-from tessera.frontend.arguments import check_int, check_number
+from tessera.frontend.arguments import check_choice, check_int, check_number
 from tessera.frontend.concrete import is_concrete
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
@@ -41,8 +41,7 @@ def searchsorted(sorted: Any, values: Any, side: str = "left") -> Any:
     >>> ts.ops.searchsorted(ts.array([1.0, 2.0, 2.0, 3.0]), ts.array([2.0, 9.0]))
     Tensor([2] i64, [1, 4])
     """
-    if side not in ("left", "right"):
-        raise ArgumentError(f'`searchsorted` takes `side` as "left" or "right", got {side!r}')
+    check_choice("searchsorted", "side", side, ("left", "right"))
     row, wanted = promote_operands("searchsorted", (sorted, values))
     if rank_of(row) != 1:
         raise ArgumentError(f"`searchsorted` takes a sorted row, got a tensor of {rank_of(row)} dims")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.arguments import check_bool, check_int, check_number
+from tessera.frontend.arguments import check_bool, check_choice, check_int, check_number
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.contraction import diagonal, matmul
@@ -40,6 +40,9 @@ from tessera.types.dim import product
 from tessera.types.dtype import DType, f32, f64, i64
 from tessera.types.promotion import FLOATING
 
+MOST_DIFFERENCES = 100
+"""How often `diff` is taken along a symbolic dim: a program is as long as that."""
+
 
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """How many elements over `axis` are not zero.
@@ -68,7 +71,13 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, prepend: Any = None, append: Any
     parts = [_as_part(one, x, at) for one in (prepend, x, append) if one is not None]
     made = concat(parts, at) if len(parts) > 1 else x
     ahead, behind = ((slice(None),) * at + (part,) for part in (slice(1, None), slice(None, -1)))
-    for _ in range(times):
+    size = size_of(shape_dims(made)[at])
+    if not isinstance(size, int) and times > MOST_DIFFERENCES:
+        raise ArgumentError(
+            f"`diff` takes `n` up to {MOST_DIFFERENCES} along a symbolic dim, got {times}",
+            fix="each of the `n` times is ops of the program; along a known size nothing is left after as many",
+        )
+    for _ in range(min(times, size) if isinstance(size, int) else times):
         left, right = getitem(made, ahead), getitem(made, behind)
         made = e.ne(left, right) if dtype_of(made).is_bool else e.sub(left, right)
     return made
@@ -142,10 +151,8 @@ def quantile(x: Any, q: Any, axis: Any = None, *, keepdims: bool = False, method
     >>> ts.ops.quantile(ts.array([1.0, 2.0, 3.0, 10.0]), 0.5)
     Tensor([] f32, 2.5)
     """
-    if method not in _METHODS:
-        raise ArgumentError(
-            f"`quantile` has no method {method!r}", fix=f"write one of {', '.join(map(repr, _METHODS))}"
-        )
+    check_choice("quantile", "method", method, _METHODS)
+    keepdims = check_bool("quantile", "keepdims", keepdims)
     shares = [check_number("quantile", "q", one) for one in (as_tuple(q) if is_sequence(q) else (q,))]
     for share in shares:
         if not 0.0 <= share <= 1.0:

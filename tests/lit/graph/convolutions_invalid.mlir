@@ -151,3 +151,9 @@ tgraph.func @dot_windows_summed(%x0: !tgraph.tensor<[2, 6, 3], f32>, %x1: !tgrap
   %0 = tgraph.dot_windows %x0, %x1 {shape = [7], stride = [1], dilation = [1], low = [0], positions = "k", taps = [3]} : (!tgraph.tensor<[2, 6, 3], f32>, !tgraph.tensor<[2, 9, 4], f32>) -> !tgraph.tensor<[3, 3, 4], f32>
   tgraph.return %0 : (!tgraph.tensor<[3, 3, 4], f32>) -> ()
 }
+// -----
+// CHECK: error[T0301]: `conv_weights` has a stride and dilation from 1 on, low and high for each of 1 axes
+tgraph.func @conv_weights_dilation(%x0: !tgraph.tensor<[2, 3, 5], f32>, %x1: !tgraph.tensor<[2, 5, 9], f32>) -> !tgraph.tensor<[3, 5, 3], f32> {
+  %0 = tgraph.conv_weights %x0, %x1 {taps = [3], stride = [2], dilation = [1, 1], low = [1], high = [1]} : (!tgraph.tensor<[2, 3, 5], f32>, !tgraph.tensor<[2, 5, 9], f32>) -> !tgraph.tensor<[3, 5, 3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[3, 5, 3], f32>) -> ()
+}

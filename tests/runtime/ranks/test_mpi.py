@@ -55,7 +55,7 @@ def test_mpiexec_may_start_ranks_over_shared_memory(tmp_path: Path) -> None:
     done = run_mpiexec(2, str(tmp_path / "train.py"), TESSERA_COMMUNICATOR="shared_memory")
     assert done.returncode == 0, done.stderr
     alone = run_mpiexec(2, "-c", "import tessera as ts; print(ts.dist.world_size())", TESSERA_COMMUNICATOR="none")
-    assert alone.stdout.split() == ["1", "1"]
+    assert "".join(alone.stdout.split()) == "11"  # both write at once, so that lines may join
 
 
 @pytest.fixture(params=sorted(LAUNCHERS))

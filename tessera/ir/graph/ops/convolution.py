@@ -234,9 +234,7 @@ def _infer_windows(ctx: InferContext, types: Types, attributes: Attributes) -> T
     spatial = len(attributes["stride"])
     if x.rank != lead + spatial or w.rank != x.rank:
         raise ctx.fail(f"`conv_windows` over {spatial} axes needs rank {lead + spatial}, got {w} and {x}")
-    counts = [len(attributes[name]) for name in ("dilation", "low", "high")]
-    if any(count != spatial for count in counts) or min((*attributes["stride"], *attributes["dilation"])) < 1:
-        raise ctx.fail(f"`conv_windows` has a stride and dilation from 1 on, low and high for each of {spatial} axes")
+    check_declared_window(ctx, "conv_windows", attributes)
     dtype = contraction_dtype(ctx, "conv_windows", types, attributes)
     if attributes["grouped"]:
         same_dim(ctx, w.shape[0], x.shape[1], "`conv_windows` needs equal groups")
@@ -244,6 +242,14 @@ def _infer_windows(ctx: InferContext, types: Types, attributes: Attributes) -> T
     same_dim(ctx, channels, x.shape[lead - 1], "`conv_windows` needs equal channels")
     extents = declared_window(taps, attributes).extents(x.shape[lead:])
     return [TensorType((x.shape[0], *x.shape[1 : lead - 1], w.shape[lead - 2], *extents), dtype)]
+
+
+def check_declared_window(ctx: InferContext, op: str, attributes: Attributes) -> None:
+    """Raises where the attributes of `declared_window` do not describe a window over one number of axes."""
+    spatial = len(attributes["stride"])
+    counts = [len(attributes[name]) for name in ("dilation", "low", "high")]
+    if any(count != spatial for count in counts) or min((*attributes["stride"], *attributes["dilation"])) < 1:
+        raise ctx.fail(f"`{op}` has a stride and dilation from 1 on, low and high for each of {spatial} axes")
 
 
 def declared_window(taps: Shape, attributes: Attributes) -> Window:

@@ -44,6 +44,7 @@ from tessera.ir.graph.ops.contraction import (
 from tessera.ir.graph.ops.convolution import (
     WINDOW,
     accumulate_conv,
+    check_declared_window,
     check_window,
     conv_windows_reference,
     declared_window,
@@ -397,6 +398,7 @@ def _infer_weights(ctx: InferContext, types: Types, attributes: Attributes) -> T
     lead, spatial = (3 if attributes["grouped"] else 2), len(attributes["stride"])
     if y.rank != lead + spatial or x.rank != y.rank or len(attributes["taps"]) != spatial:
         raise ctx.fail(f"`conv_weights` over {spatial} axes needs rank {lead + spatial} and taps, got {y} and {x}")
+    check_declared_window(ctx, "conv_weights", attributes)
     for axis in (0, 1) if attributes["grouped"] else (0,):
         same_dim(ctx, y.shape[axis], x.shape[axis], "`conv_weights` needs equal batches and groups")
     dtype = contraction_dtype(ctx, "conv_weights", types, attributes)
