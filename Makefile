@@ -10,7 +10,7 @@ BENCH_STAMP := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test suite quick op-tests lint types layers docs bench size generated clean
+.PHONY: help demo test suite thorough quick op-tests lint types layers docs bench size generated clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -19,12 +19,15 @@ demo: $(RUN_STAMP)  ## train a small GPT on Python source, write text with it, a
 	$(BIN)/python examples/demo.py
 
 # Types take minutes of one core, so they are checked beside the tests.
-test: lint layers  ## everything that must hold: style, types, layers, the whole suite
+test: lint layers  ## style, types, layers, and the suite
 	@$(MAKE) --no-print-directory --jobs=2 types suite
 
 # Workers go through the files in halves and take from each other at the end: what a file's tests share is made once.
-suite: $(TEST_STAMP)  ## the whole suite
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+suite: $(TEST_STAMP)  ## the suite: of functions with long lists of cases a few
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not thorough"
+
+thorough: $(TEST_STAMP)  ## what the suite leaves out: all other cases, campaigns, new environments
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m thorough
 
 quick: $(TEST_STAMP)  ## the suite without its slow tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"

@@ -1,4 +1,4 @@
-"""Writes tests/slow.tsv, the tests that `make quick` leaves out, from the processor times of a run.
+"""Writes tests/slow.tsv, the tests that `make quick` and `make suite` leave out, from the processor times of a run.
 
     python -m pytest -n 2 --dist worksteal --times build/times.jsonl
     python -m scripts.slow_tests build/times.jsonl
@@ -19,16 +19,21 @@ SHARE = 0.3
 """Processor seconds of all quick cases of a test function: some 5000 functions then take four minutes."""
 
 
-def rows_of(times: Mapping[str, Sequence[float]]) -> tuple[list[Row], float]:
-    """The rows of functions with slow cases, and how long all quick cases take."""
+SUITE_SHARE = 5.0
+"""Processor seconds of all cases of a test function in the suite, which two cores then run in less than 20 minutes."""
+
+
+def rows_of(times: Mapping[str, Sequence[float]]) -> tuple[list[Row], float, float]:
+    """The rows of functions with slow cases, and how long all quick cases and those of the suite take."""
     rows: list[Row] = []
-    total = 0.0
+    totals = [0.0, 0.0]
     for name, cases in sorted(times.items()):
-        kept = kept_cases(cases, SHARE)
-        total += sum(cases[number] for number in spread(len(cases), kept))
-        if kept < len(cases):
-            rows.append(Row(name, len(cases), sum(cases), kept))
-    return rows, total
+        quick, suite = (kept_cases(cases, share) for share in (SHARE, SUITE_SHARE))
+        for at, kept in enumerate((quick, suite)):
+            totals[at] += sum(cases[number] for number in spread(len(cases), kept))
+        if quick < len(cases):
+            rows.append(Row(name, len(cases), sum(cases), quick, suite))
+    return rows, totals[0], totals[1]
 
 
 def exists(name: str) -> bool:
@@ -43,12 +48,12 @@ def main(files: Sequence[str]) -> None:
     if not files:
         raise SystemExit(__doc__)
     times = read_times(line for file in files for line in Path(file).read_text(encoding="utf-8").splitlines())
-    rows, total = rows_of(times)
+    rows, quick, suite = rows_of(times)
     before = read_table(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {}
     rows += [row for name, row in before.items() if name not in times and exists(name)]
     TABLE.write_text("\n".join([HEADER, *map(str, sorted(rows, key=lambda row: row.name))]) + "\n", encoding="utf-8")
     whole = sum(sum(cases) for cases in times.values())
-    print(f"{len(times)} functions take {whole:.0f} s, quick cases {total:.0f} s")
+    print(f"{len(times)} functions take {whole:.0f} s, quick cases {quick:.0f} s, those of the suite {suite:.0f} s")
     print(f"{len(rows)} functions have slow cases")
 
 

@@ -1,8 +1,9 @@
-"""Which tests are slow: a table of processor time, tests/slow.tsv, from which the marker `slow` is given.
+"""Which tests are slow: a table of processor time, tests/slow.tsv, which gives the markers `slow` and `thorough`.
 
-A row is a test function, the processor time of all its cases, how many they are, and how many of them stay with the
-quick ones. `scripts/slow_tests.py` makes the table from a run with `--times`, in which `Recorder` writes what each test
-took: time of processors, of this process and of all that it started, so that a busy machine changes little of it.
+A row is a test function, how many cases it has, the processor time of all of them, how many of them stay with the quick
+ones, and how many with the suite; the others are thorough. `scripts/slow_tests.py` makes the table from a run with
+`--times`, in which `Recorder` writes what each test took: time of processors, of this process and of all that it
+started, so that a busy machine changes little of it.
 """
 
 from __future__ import annotations
@@ -20,26 +21,28 @@ import pytest
 
 TABLE = Path(__file__).parent / "slow.tsv"
 HEADER = (
-    "# Made by scripts/slow_tests.py: test function, cases, processor seconds of all of them, cases that stay quick"
+    "# Made by scripts/slow_tests.py: test function, cases, processor seconds of all of them, cases that stay quick, "
+    "cases of the suite"
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """A test function that takes long: its cases, the processor seconds of all of them, and how many stay quick."""
+    """A test function that takes long: its cases, their processor seconds, how many stay quick and in the suite."""
 
     name: str
     cases: int
     seconds: float
     kept: int
+    suite: int
 
     @staticmethod
     def parse(line: str) -> Row:
-        name, cases, seconds, kept = line.split("\t")
-        return Row(name, int(cases), float(seconds), int(kept))
+        name, cases, seconds, kept, suite = line.split("\t")
+        return Row(name, int(cases), float(seconds), int(kept), int(suite))
 
     def __str__(self) -> str:
-        return f"{self.name}\t{self.cases}\t{self.seconds:.1f}\t{self.kept}"
+        return f"{self.name}\t{self.cases}\t{self.seconds:.1f}\t{self.kept}\t{self.suite}"
 
 
 def read_table(text: str) -> dict[str, Row]:
@@ -68,17 +71,19 @@ def spread(count: int, kept: int) -> set[int]:
 
 
 def mark_slow(items: Iterable[pytest.Item], table: Mapping[str, Row]) -> None:
-    """Mark the cases of functions in the table, but for those that stay quick."""
+    """Mark the cases of functions in the table, but for those that stay quick; thorough ones are slow too."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         name = function_of(item.nodeid)
         if name in table:
             cases[name].append(item)
     for name, found in cases.items():
-        quick = spread(len(found), table[name].kept)
+        quick, suite = (spread(len(found), kept) for kept in (table[name].kept, table[name].suite))
         for number, item in enumerate(found):
             if number not in quick:
                 item.add_marker(pytest.mark.slow)
+                if number not in suite:
+                    item.add_marker(pytest.mark.thorough)
 
 
 # Times: what a test took of processors.

@@ -40,7 +40,7 @@ def test_a_row_of_no_test_is_seen() -> None:
 
 def test_rows_keep_fewer_cases_than_there_are_and_say_so_in_text() -> None:
     rows = read_table(TABLE.read_text(encoding="utf-8"))
-    assert all(0 <= row.kept < row.cases for row in rows.values())
+    assert all(0 <= row.kept < row.cases and row.kept <= row.suite <= row.cases for row in rows.values())
     assert read_table("\n".join(map(str, rows.values()))) == rows
 
 
@@ -57,10 +57,11 @@ class _Item:
 def test_cases_are_slow_but_for_some_that_are_far_apart() -> None:
     items = [_Item(f"tests/a.py::test_x[{number}]") for number in range(6)]
     others = [_Item("tests/a.py::test_y"), _Item("tests/a.py::test_x_too")]
-    mark_slow(cast("Any", [*others, *items]), {"tests/a.py::test_x": Row("tests/a.py::test_x", 6, 9.0, 2)})
-    assert [item.marks for item in items] == [[], ["slow"], ["slow"], [], ["slow"], ["slow"]]
+    mark_slow(cast("Any", [*others, *items]), {"tests/a.py::test_x": Row("tests/a.py::test_x", 6, 9.0, 2, 4)})
+    left_out = ["slow", "thorough"]
+    assert [item.marks for item in items] == [[], ["slow"], left_out, [], ["slow"], left_out]
     assert [item.marks for item in others] == [[], []]
-    mark_slow(cast("Any", others), {"tests/a.py::test_y": Row("tests/a.py::test_y", 1, 2.0, 0)})
+    mark_slow(cast("Any", others), {"tests/a.py::test_y": Row("tests/a.py::test_y", 1, 2.0, 0, 1)})
     assert [item.marks for item in others] == [["slow"], []]
 
 
@@ -74,13 +75,14 @@ def test_what_stays_is_within_its_share_and_no_more_would_be(times: list[float],
 
 
 def test_rows_are_of_functions_that_take_more_than_their_share() -> None:
-    times = {"tests/a.py::test_few": [0.1] * 2, "tests/a.py::test_long": [0.9], "tests/a.py::test_many": [0.1] * 40}
-    rows, total = rows_of(times)
-    assert [(row.name, row.cases, row.kept) for row in rows] == [
-        ("tests/a.py::test_long", 1, 0),
-        ("tests/a.py::test_many", 40, 2),
+    few = {"tests/a.py::test_few": [0.1] * 2, "tests/a.py::test_long": [0.9]}
+    rows, quick, suite = rows_of({**few, "tests/a.py::test_longest": [9.0], "tests/a.py::test_many": [0.25] * 40})
+    assert [(row.name, row.cases, row.kept, row.suite) for row in rows] == [
+        ("tests/a.py::test_long", 1, 0, 1),
+        ("tests/a.py::test_longest", 1, 0, 0),
+        ("tests/a.py::test_many", 40, 1, 20),
     ]
-    assert total == pytest.approx(0.4)
+    assert (quick, suite) == (pytest.approx(0.45), pytest.approx(6.1))
 
 
 def test_times_are_those_of_processors_children_included(tmp_path: Path) -> None:
