@@ -196,3 +196,16 @@ def test_a_count_of_rounds_below_zero_is_none_backwards_too() -> None:
     for length in (0, 3, 5, 7):
         expected = np.full(length, 2.0 ** max(length - 5, 0))
         np.testing.assert_array_equal(np.asarray(step(np.ones(length))), expected)
+
+
+def test_ops_in_a_loop_of_so_many_trips_are_decomposed() -> None:
+    """Such a loop is made into one that counts its trips: what is in its body is new, and has to be looked at too."""
+
+    def draw(key: Any) -> Any:
+        def step(state: tuple[Any, Any]) -> tuple[Any, Any]:
+            return state[0] + 1, ops.maximum(state[1], ts.random.uniform(ts.random.fold(key, state[0]), (4,)))
+
+        return ts.while_loop(lambda s: s[1].min() < 0.9, step, (ops.full((), 0), ts.zeros((4,))), max_trips=50)[1]
+
+    key = ts.random.key(3)
+    np.testing.assert_array_equal(np.asarray(ts.jit(draw)(key)), np.asarray(draw(key)))

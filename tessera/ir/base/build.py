@@ -332,7 +332,7 @@ class Rewriter:
         return build
 
     def replace(self, op: SpecOp, values: Sequence[SSAValue], made: Sequence[SpecOp] = ()) -> None:
-        """Use `values` for the op's results and take the op away; `made` are new ops to look at."""
+        """Use `values` for the op's results and take the op away; `made` are new ops to look at, with those in them."""
         for old, new in zip(op.results, values, strict=True):
             for use in list(old.uses):
                 self.push(use.operation)
@@ -340,7 +340,8 @@ class Rewriter:
                 new.name_hint = old.name_hint
             old.replace_all_uses_with(new)
         for one in made:
-            self.push(one)
+            for inner in reversed(list(one.walk())) if one.regions else (one,):
+                self.push(inner)
         self.erase(op)
 
     def erase(self, op: SpecOp) -> None:
