@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tessera.api.count_distributions import binomial, geometric, poisson
 from tessera.api.distributions import (
     categorical,
     cauchy,
@@ -12,38 +13,61 @@ from tessera.api.distributions import (
     gumbel,
     laplace,
     logistic,
+    lognormal,
+    maxwell,
     multivariate_normal,
+    pareto,
     permutation,
+    rademacher,
     randint,
+    rayleigh,
+    triangular,
     truncated_normal,
+    weibull,
 )
 from tessera.api.eager import install as _install
+from tessera.api.gamma_distributions import beta, chi_square, dirichlet, gamma, student_t
 from tessera.api.other_names import answer_names as _answer_names
 from tessera.api.randomness import bernoulli, bits, dropout, fold, key, normal, record, run, split, uniform
 from tessera.diagnostics.frames import guard_public as _guard
 
 __all__ = [
     "bernoulli",
+    "beta",
+    "binomial",
     "bits",
     "categorical",
     "cauchy",
+    "chi_square",
     "choice",
+    "dirichlet",
     "dropout",
     "exponential",
     "fold",
+    "gamma",
+    "geometric",
     "gumbel",
     "key",
     "laplace",
     "logistic",
+    "lognormal",
+    "maxwell",
     "multivariate_normal",
     "normal",
+    "pareto",
     "permutation",
+    "poisson",
+    "rademacher",
     "randint",
+    "rayleigh",
     "record",
     "run",
     "split",
+    "student_t",
+    "triangular",
     "truncated_normal",
     "uniform",
+    "weibull",
 ]
 
 _install()

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.api.randomness import bits, normal, uniform
+from tessera.api.gamma_distributions import between
+from tessera.api.randomness import bits, fold, normal
 from tessera.api.truncation import draw_truncated
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
@@ -25,11 +26,8 @@ from tessera.types.promotion import integer_range
 
 
 def _between(key: Any, shape: Any, dtype: Any) -> Any:
-    """Uniform numbers in the middle of their steps: neither 0 nor 1, whose logarithms are infinite."""
-    wanted = parse_dtype(dtype)
-    wide = f64 if wanted is f64 else f32
-    step = 2.0**-53 if wide is f64 else 2.0**-24
-    return ops.add(ops.mul(uniform(key, shape, dtype=wide), 1.0 - step), 0.5 * step)
+    """Uniform numbers that are neither 0 nor 1, from which those of a dtype are made."""
+    return between(key, shape, f64 if parse_dtype(dtype) is f64 else f32)
 
 
 @explain_wrong_calls
@@ -90,6 +88,89 @@ def cauchy(key: Any, shape: Any, *, dtype: Any = f32) -> Any:
     """Numbers of the Cauchy distribution."""
     angle = ops.mul(ops.sub(_between(key, shape, dtype), 0.5), math.pi)
     return cast(ops.tan(angle), parse_dtype(dtype))
+
+
+def _positive(op: str, name: str, value: Any) -> float:
+    number = check_number(op, name, value)
+    if not 0 < number < math.inf:
+        raise ArgumentError(f"`{op}` takes `{name}` above 0 and finite, got {number}", fix=f"write `{name}=1.0`")
+    return number
+
+
+@explain_wrong_calls
+def lognormal(key: Any, shape: Any, *, mean: float = 0.0, std: float = 1.0, dtype: Any = f32) -> Any:
+    """Numbers whose logarithms are of the normal distribution with this mean and standard deviation."""
+    wanted = parse_dtype(dtype)
+    return cast(ops.exp(normal(key, shape, mean=mean, std=std, dtype=f64 if wanted is f64 else f32)), wanted)
+
+
+@explain_wrong_calls
+def rademacher(key: Any, shape: Any, *, dtype: Any = f32) -> Any:
+    """Numbers that are -1 or 1, each equally likely.
+
+    >>> abs(ts.random.rademacher(ts.random.key(0), (4,))).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    wanted = parse_dtype(dtype)
+    if not wanted.is_float and wanted.kind != "int":
+        raise ArgumentError(f"`rademacher` draws -1 and 1, which {wanted} does not hold", fix="write `dtype=ts.i64`")
+    odd = ops.bitwise_and(bits(key, shape), 1)
+    return cast(ops.sub(ops.mul(cast(odd, i64), 2), 1), wanted)
+
+
+@explain_wrong_calls
+def rayleigh(key: Any, shape: Any, *, scale: float = 1.0, dtype: Any = f32) -> Any:
+    """Numbers of the Rayleigh distribution: lengths of vectors of two normal numbers with the deviation `scale`."""
+    size = _positive("rayleigh", "scale", scale)
+    squares = ops.mul(ops.log(_between(key, shape, dtype)), -2.0)
+    return cast(ops.mul(ops.sqrt(squares), size), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def maxwell(key: Any, shape: Any, *, scale: float = 1.0, dtype: Any = f32) -> Any:
+    """Numbers of the Maxwell distribution: lengths of vectors of three normal numbers with the deviation `scale`."""
+    size, wanted = _positive("maxwell", "scale", scale), parse_dtype(dtype)
+    parts = [normal(fold(key, at), shape, dtype=f64 if wanted is f64 else f32) for at in range(3)]
+    squares = [ops.mul(one, one) for one in parts]
+    return cast(ops.mul(ops.sqrt(ops.add(ops.add(squares[0], squares[1]), squares[2])), size), wanted)
+
+
+@explain_wrong_calls
+def weibull(key: Any, shape: Any, concentration: float, *, scale: float = 1.0, dtype: Any = f32) -> Any:
+    """Numbers of the Weibull distribution: of the exponential one to the power `1 / concentration`, times `scale`."""
+    power, size = _positive("weibull", "concentration", concentration), _positive("weibull", "scale", scale)
+    drawn = ops.neg(ops.log(_between(key, shape, dtype)))
+    return cast(ops.mul(ops.pow(drawn, 1.0 / power), size), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def pareto(key: Any, shape: Any, concentration: float, *, scale: float = 1.0, dtype: Any = f32) -> Any:
+    """Numbers from `scale` up of the Pareto distribution, whose logarithm falls by `concentration` in that of them.
+
+    NumPy's are those of a scale of 1 less 1.
+    """
+    power, size = _positive("pareto", "concentration", concentration), _positive("pareto", "scale", scale)
+    drawn = ops.exp(ops.div(ops.neg(ops.log(_between(key, shape, dtype))), power))
+    return cast(ops.mul(drawn, size), parse_dtype(dtype))
+
+
+@explain_wrong_calls
+def triangular(key: Any, shape: Any, left: float, mode: float, right: float, *, dtype: Any = f32) -> Any:
+    """Numbers from `left` to `right` whose density is a triangle with its top at `mode`.
+
+    >>> float(ts.random.triangular(ts.random.key(0), (100,), 0.0, 1.0, 3.0).max()) <= 3.0
+    True
+    """
+    ends = [check_number("triangular", name, one) for name, one in (("left", left), ("mode", mode), ("right", right))]
+    low, top, high = (float(one) for one in ends)
+    if not low <= top <= high or not low < high or not math.isfinite(high - low):
+        raise ArgumentError(
+            f"`triangular` needs finite `left <= mode <= right`, not all equal, got {low}, {top}, {high}"
+        )
+    u, below = _between(key, shape, dtype), (top - low) / (high - low)
+    rising = ops.add(ops.sqrt(ops.mul(u, (high - low) * (top - low))), low)
+    falling = ops.sub(high, ops.sqrt(ops.mul(ops.sub(1.0, u), (high - low) * (high - top))))
+    return cast(ops.where(ops.lt(u, below), rising, falling), parse_dtype(dtype))
 
 
 @explain_wrong_calls

@@ -1,5 +1,8 @@
 """Losses of embeddings, likelihoods and alignments are those of PyTorch, with their gradients, in f64."""
 
+# Functions and references are lambdas, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Callable
