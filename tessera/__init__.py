@@ -26,7 +26,7 @@ _HOME = {
     "tessera.api.checkpoint": "checkpoint remat checkpoint_name checkpoint_policies",
     "tessera.api.eager": "Tensor array asarray zeros ones full arange",
     "tessera.api.constraints": "constrain require",
-    "tessera.api.control": "cond while_loop fori_loop scan",
+    "tessera.api.control": "cond switch while_loop fori_loop scan",
     "tessera.api.algebra": "associative_scan map reduce",
     "tessera.api.shape_trace": "ShapeTrace shape_trace",
     "tessera.api.kv_cache": "KVCache",

@@ -1,4 +1,4 @@
-"""Control flow on tensors: cond, while_loop, fori_loop and scan, each a traced body inside one op."""
+"""Control flow on tensors: cond, switch, while_loop, fori_loop and scan, each a traced body inside one op."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessera.frontend.arguments import check_callables, check_int, explain_trans
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
-from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
+from tessera.frontend.pytree import Tree, as_tuple, flatten, is_sequence, unflatten
 from tessera.frontend.shape_inference import check_sizes
 from tessera.frontend.size import Size, dim_of
 from tessera.frontend.subprograms import type_of
@@ -79,6 +79,46 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     attributes = {"then": then_tape, "otherwise": otherwise_tape}
     made = as_tuple(apply("cond", (chosen, *tensors, *lifted), attributes))
     return unflatten(branches[0].tree, made)
+
+
+@explain_transform
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """`branches[index](*operands)`: the scalar `index` chooses one of any number of functions, and only that one runs.
+
+    An index below 0 chooses the first, and one beyond the end the last. All must return the same form, shapes and
+    dtypes. Branches are found by halving their number, and each is traced once.
+
+    >>> @ts.jit
+    ... def act(kind: ts.Tensor[ts.i64], x: ts.Tensor["N", ts.f32]):
+    ...     return ts.switch(kind, [ts.ops.relu, ts.ops.tanh, lambda x: -x], x)
+    >>> act(2, ts.array([1.0, -3.0]))
+    Tensor([2] f32, [-1, 3])
+    """
+    if not is_sequence(branches) or not branches:
+        raise ArgumentError(f"`switch` takes a list of at least one function, got {branches!r}")
+    check_callables("switch", **{f"branches[{at}]": one for at, one in enumerate(branches)})
+    index, listed = adopt_operand(index), list(branches)
+    if is_traced_number(index) or not isinstance(index, int) or isinstance(index, bool):
+        index = as_tensor(index, i64)
+        if tuple(index.shape) != () or not dtype_of(index).is_integer:
+            raise ShapeError(f"`switch` needs a scalar of integers to choose, got {type_of(index)}")
+        if dispatch.tracing() is not None:
+            return _choose(index, listed, 0, operands)
+        index = int(index)
+    return cond(True, listed[min(max(index, 0), len(listed) - 1)], listed[0], *operands)
+
+
+def _choose(index: Any, branches: Sequence[Callable[..., Any]], first: int, operands: Sequence[Any]) -> Any:
+    """The branch of an index that counts from `first`, by a tree of choices between halves."""
+    if len(branches) == 1:
+        return cond(True, branches[0], branches[0], *operands)
+    half = len(branches) // 2
+    sides = ((branches[:half], first), (branches[half:], first + half))
+
+    def enter(side: tuple[Sequence[Callable[..., Any]], int]) -> Callable[..., Any]:
+        return lambda *own: _choose(index, *side, own)
+
+    return cond(public.lt(index, first + half), *map(enter, sides), *operands)
 
 
 @explain_transform

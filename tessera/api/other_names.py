@@ -174,7 +174,6 @@ FRONT: Mapping[str, str] = {
     **_write("Mesh make_mesh", "dist.mesh(data=2)"),
     **_write("psum all_reduce", "dist.all_reduce(x, axis)"),
     **_write("foriloop for_loop", "fori_loop(0, n, body, state)"),
-    **_write("switch", "cond(predicate, then, otherwise, *operands)"),
     **_write("print", "debug_print('x = {}', x)"),
     **_write("pure_callback", "io_callback(function, ...)"),
     **_write("language tl", "tile"),

@@ -193,14 +193,15 @@ def check_string(op: str, name: str, value: Any) -> str:
     return value if isinstance(value, str) else _refuse(op, name, "a string", value)
 
 
-def check_choice(op: str, name: str, value: Any, choices: Iterable[str]) -> str:
-    """One of several strings."""
+def check_choice(
+    op: str, name: str, value: Any, choices: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> str:
+    """One of several strings; `elsewhere` says what to write for the names that other libraries have for them."""
+    if isinstance(value, str) and value in choices:
+        return value
     *others, last = (f'"{choice}"' for choice in choices)
-    return (
-        value
-        if isinstance(value, str) and value in choices
-        else _refuse(op, name, f"{', '.join(others)} or {last}", value)
-    )
+    close = elsewhere.get(value) if elsewhere and isinstance(value, str) else None
+    return _refuse(op, name, f"{', '.join(others)} or {last}", value, f"write {close}" if close else None)
 
 
 def check_callables(op: str, **functions: Any) -> None:
@@ -230,12 +231,10 @@ _WRITTEN = {
 """An example of an argument of each kind."""
 
 
-def _refuse(op: str, name: str, wanted: str, value: Any) -> NoReturn:
+def _refuse(op: str, name: str, wanted: str, value: Any, fix: str | None = None) -> NoReturn:
     example = _WRITTEN.get(wanted)
-    raise ArgumentError(
-        f"`{op}` takes `{name}` as {wanted}, got {describe_value(value)}",
-        fix=f"write {wanted}, as in `{name}={example}`" if example else f"give `{name}` {wanted}",
-    )
+    usual = f"write {wanted}, as in `{name}={example}`" if example else f"give `{name}` {wanted}"
+    raise ArgumentError(f"`{op}` takes `{name}` as {wanted}, got {describe_value(value)}", fix=fix or usual)
 
 
 def describe_value(value: Any) -> str:

@@ -32,7 +32,7 @@ def _spatial(op: str, x: Any) -> int:
     return rank_of(x) - 2
 
 
-def _for_axes(op: str, name: str, given: Any, count: int) -> tuple[int, ...]:
+def for_axes(op: str, name: str, given: Any, count: int) -> tuple[int, ...]:
     """A number for each spatial axis, from one or from as many."""
     numbers = tuple(check_int(op, name, one) for one in as_tuple(given))
     if len(numbers) not in (1, count):
@@ -44,19 +44,23 @@ def _for_axes(op: str, name: str, given: Any, count: int) -> tuple[int, ...]:
 
 
 def interpolate(x: Any, size: Any, mode: str = "nearest", *, align_corners: bool = False) -> Any:
-    """Images resampled to `size` along their spatial axes: "nearest", "linear" (bi-, trilinear) or "cubic".
+    """Images resampled to `size` along their spatial axes: "nearest", "linear" (bi-, trilinear), "cubic" or "area".
 
     Pixels are areas, whose corners meet those of the result; with `align_corners` the centres of corner pixels do.
+    "nearest" takes the pixel at the corner of each area and "nearest-exact" that at its centre; "area" is the mean of
+    pixels, as `adaptive_avg_pool` has it.
 
     >>> ts.ops.interpolate(ts.array([[[0.0, 4.0]]]), 4, "linear")
     Tensor([1, 1, 4] f32, [[[0, 1, 3, 4]]])
     """
     if check_string("interpolate", "mode", mode) not in _RESAMPLE:
+        close = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode)
         raise ArgumentError(
-            f"`interpolate` has no mode {mode!r}", fix=f"write one of {', '.join(map(repr, _RESAMPLE))}"
+            f"`interpolate` has no mode {mode!r}",
+            fix=f"write {close!r}" if close else f"write one of {', '.join(map(repr, _RESAMPLE))}",
         )
     count = _spatial("interpolate", x)
-    sizes = _for_axes("interpolate", "size", size, count)
+    sizes = for_axes("interpolate", "size", size, count)
     aligned = check_bool("interpolate", "align_corners", align_corners)
 
     def resample(x: Any) -> Any:
@@ -64,7 +68,7 @@ def interpolate(x: Any, size: Any, mode: str = "nearest", *, align_corners: bool
             x = _RESAMPLE[mode](x, axis, wanted, aligned)
         return x
 
-    return resample(x) if mode == "nearest" else compute_wide("interpolate", (x,), resample)
+    return resample(x) if mode.startswith("nearest") else compute_wide("interpolate", (x,), resample)
 
 
 def _positions(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
@@ -78,6 +82,11 @@ def _positions(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
 def _nearest(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
     own = as_tensor(x.shape[axis], i64)
     return take(x, e.floordiv(e.mul(iota((wanted,)), own), wanted), axis)
+
+
+def _nearest_centre(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
+    own, at = as_tensor(x.shape[axis], i64), iota((wanted,))
+    return take(x, e.floordiv(e.mul(e.add(e.mul(at, 2), 1), own), 2 * max(wanted, 1)), axis)
 
 
 def _weigh(x: Any, axis: int, places: Any, taps: Sequence[tuple[int, Any]]) -> Any:
@@ -99,9 +108,8 @@ def _linear(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
     return _weigh(x, axis, places, [(0, e.sub(1.0, share)), (1, share)])
 
 
-def _cubic(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
-    places = _positions(x, axis, wanted, aligned)
-    share = e.sub(places, e.floor(places))
+def cubic_weights(share: Any) -> list[Any]:
+    """The weights of the four pixels around a position that is a share of the way from the second to the third."""
 
     def near(t: Any) -> Any:
         return e.add(e.mul(e.mul(t, t), e.sub(e.mul(t, _CUBIC + 2), _CUBIC + 3)), 1.0)
@@ -111,12 +119,26 @@ def _cubic(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
         return e.sub(e.mul(inner, t), 4 * _CUBIC)
 
     other = e.sub(1.0, share)
-    return _weigh(
-        x, axis, places, [(-1, far(e.add(share, 1.0))), (0, near(share)), (1, near(other)), (2, far(e.add(other, 1.0)))]
-    )
+    return [far(e.add(share, 1.0)), near(share), near(other), far(e.add(other, 1.0))]
 
 
-_RESAMPLE: dict[str, Callable[..., Any]] = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}
+def _cubic(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
+    places = _positions(x, axis, wanted, aligned)
+    weights = cubic_weights(e.sub(places, e.floor(places)))
+    return _weigh(x, axis, places, list(zip((-1, 0, 1, 2), weights, strict=True)))
+
+
+def _area(x: Any, axis: int, wanted: int, aligned: bool) -> Any:
+    return _pool_parts(x, axis, wanted, _mean_of_parts)
+
+
+_RESAMPLE: dict[str, Callable[..., Any]] = {
+    "nearest": _nearest,
+    "nearest-exact": _nearest_centre,
+    "linear": _linear,
+    "cubic": _cubic,
+    "area": _area,
+}
 
 
 def pixel_shuffle(x: Any, factor: int) -> Any:
@@ -196,10 +218,10 @@ class _Windows:
     """Windows over spatial axes: their taps, and what each reads as slices."""
 
     def __init__(self, op: str, count: int, window: Any, stride: Any, padding: Any, dilation: Any) -> None:
-        self.window = _for_axes(op, "window", window, count)
-        self.stride = _for_axes(op, "stride", stride, count)
-        self.padding = _for_axes(op, "padding", padding, count)
-        self.dilation = _for_axes(op, "dilation", dilation, count)
+        self.window = for_axes(op, "window", window, count)
+        self.stride = for_axes(op, "stride", stride, count)
+        self.padding = for_axes(op, "padding", padding, count)
+        self.dilation = for_axes(op, "dilation", dilation, count)
 
     def pad(self, x: Any) -> Any:
         return pad(x, [(0, 0), (0, 0), *((by, by) for by in self.padding)]) if any(self.padding) else x
@@ -230,12 +252,12 @@ def adaptive_avg_pool(x: Any, size: Any) -> Any:
     >>> ts.ops.adaptive_avg_pool(ts.array([[[1.0, 2.0, 3.0]]]), 2)
     Tensor([1, 1, 2] f32, [[[1.5, 2.5]]])
     """
+    return _adapt("adaptive_avg_pool", x, size, _mean_of_parts)
 
-    def mean(rows: Any, mask: Any) -> Any:
-        count = r.sum(cast(mask, dtype_of(rows)), -1)
-        return e.div(r.sum(e.where(mask, expand_dims(rows, -2), 0.0), -1), count)
 
-    return _adapt("adaptive_avg_pool", x, size, mean)
+def _mean_of_parts(rows: Any, mask: Any) -> Any:
+    count = r.sum(cast(mask, dtype_of(rows)), -1)
+    return e.div(r.sum(e.where(mask, expand_dims(rows, -2), 0.0), -1), count)
 
 
 def adaptive_max_pool(x: Any, size: Any) -> Any:
@@ -249,19 +271,24 @@ def adaptive_max_pool(x: Any, size: Any) -> Any:
 
 
 def _adapt(op: str, x: Any, size: Any, reduce: Callable[[Any, Any], Any]) -> Any:
-    sizes = _for_axes(op, "size", size, _spatial(op, x))
+    sizes = for_axes(op, "size", size, _spatial(op, x))
 
     def pool(x: Any) -> Any:
         for axis, wanted in enumerate(sizes, 2):
-            own, at = as_tensor(x.shape[axis], i64), iota((wanted, 1))
-            start = e.floordiv(e.mul(at, own), wanted)
-            stop = e.floordiv(e.add(e.mul(e.add(at, 1), own), wanted - 1), wanted)
-            pixels = iota((1, x.shape[axis]), 1)
-            mask = e.logical_and(e.ge(pixels, start), e.lt(pixels, stop))
-            x = moveaxis(reduce(moveaxis(x, axis, -1), mask), -1, axis)
+            x = _pool_parts(x, axis, wanted, reduce)
         return x
 
     return compute_wide(op, (x,), pool)
+
+
+def _pool_parts(x: Any, axis: int, wanted: int, reduce: Callable[[Any, Any], Any]) -> Any:
+    """One axis of images as so many parts, each reduced."""
+    own, at = as_tensor(x.shape[axis], i64), iota((wanted, 1))
+    start = e.floordiv(e.mul(at, own), wanted)
+    stop = e.floordiv(e.add(e.mul(e.add(at, 1), own), wanted - 1), wanted)
+    pixels = iota((1, x.shape[axis]), 1)
+    mask = e.logical_and(e.ge(pixels, start), e.lt(pixels, stop))
+    return moveaxis(reduce(moveaxis(x, axis, -1), mask), -1, axis)
 
 
 # Norms over channels, and bags of embeddings.
@@ -331,7 +358,8 @@ def pad_with(x: Any, widths: Any, mode: str = "reflect") -> Any:
     >>> ts.ops.pad_with(ts.array([1.0, 2.0, 3.0]), [(2, 1)])
     Tensor([6] f32, [3, 2, 1, 2, 3, 2])
     """
-    check_choice("pad_with", "mode", mode, ("reflect", "symmetric", "edge", "wrap"))
+    names = {"replicate": '"edge"', "circular": '"wrap"', "constant": "`tessera.ops.pad`"}
+    check_choice("pad_with", "mode", mode, ("reflect", "symmetric", "edge", "wrap"), names)
     pairs = list(widths) if is_sequence(widths) else [(widths, widths)] * rank_of(x)
     if len(pairs) != rank_of(x):
         raise ShapeError(f"`pad_with` needs (before, after) for each of {rank_of(x)} axes, got {len(pairs)}")

@@ -13,6 +13,7 @@ from tessera.frontend.functions.indexing import *  # noqa: F403
 from tessera.frontend.functions.lookup import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403
+from tessera.frontend.functions.sampling import *  # noqa: F403
 from tessera.frontend.functions.special import *  # noqa: F403
 from tessera.frontend.functions.statistics import *  # noqa: F403
 from tessera.frontend.functions.updates import *  # noqa: F403
