@@ -86,7 +86,8 @@ def test_wrong_branches_are_refused() -> None:
     with pytest.raises(ArgumentError, match="list of at least one function"):
         ts.switch(0, [])
     with pytest.raises(ArgumentError, match=r"branches\[1\]"):
-        ts.switch(0, [lambda: 1, 2])
+        wrong: Any = 2
+        ts.switch(0, [lambda: 1, wrong])
     with pytest.raises(ShapeError, match="needs a scalar of integers"):
         ts.switch(ts.array(0.5), [lambda: 1])
     with pytest.raises(PytreeError, match="different forms"):

@@ -154,10 +154,10 @@ def cdist(x: Any, y: Any, p: float = 2.0) -> Any:
     own = dtype_of(x)
     wide = own.compute
     apart = e.sub(cast(expand_dims(x, -2), wide), cast(expand_dims(y, -3), wide))
-    return cast(_norm_of_rows(apart, e.eq(apart, 0.0), order), own)
+    return cast(norm_of_rows(apart, e.eq(apart, 0.0), order), own)
 
 
-def _norm_of_rows(apart: Any, is_same: Any, order: float) -> Any:
+def norm_of_rows(apart: Any, is_same: Any, order: float) -> Any:
     """The norm of differences along the last axis, of which some are 0 and have no slope."""
     if order == 0.0:
         return sum_of(cast(e.logical_not(is_same), dtype_of(apart)), -1)

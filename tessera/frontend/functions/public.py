@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessera.frontend.functions.activations import *  # noqa: F403
 from tessera.frontend.functions.algebra import *  # noqa: F403
+from tessera.frontend.functions.arrangement import *  # noqa: F403
 from tessera.frontend.functions.composite import *  # noqa: F403
 from tessera.frontend.functions.contraction import *  # noqa: F403
 from tessera.frontend.functions.creation import *  # noqa: F403
@@ -14,6 +15,7 @@ from tessera.frontend.functions.lookup import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403
 from tessera.frontend.functions.sampling import *  # noqa: F403
+from tessera.frontend.functions.selection import *  # noqa: F403
 from tessera.frontend.functions.special import *  # noqa: F403
 from tessera.frontend.functions.statistics import *  # noqa: F403
 from tessera.frontend.functions.updates import *  # noqa: F403

@@ -11,13 +11,14 @@ from tessera.frontend.arguments import check_bool, check_choice, check_int, chec
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.contraction import diagonal, matmul
-from tessera.frontend.functions.indexing import getitem, take
+from tessera.frontend.functions.indexing import getitem, take, take_along_axis
 from tessera.frontend.functions.movement import (
     broadcast_to,
     concat,
     expand_dims,
     moveaxis,
     reshape,
+    squeeze,
     stack,
     swapaxes,
     transpose,
@@ -151,22 +152,30 @@ def quantile(x: Any, q: Any, axis: Any = None, *, keepdims: bool = False, method
     >>> ts.ops.quantile(ts.array([1.0, 2.0, 3.0, 10.0]), 0.5)
     Tensor([] f32, 2.5)
     """
-    check_choice("quantile", "method", method, _METHODS)
-    keepdims = check_bool("quantile", "keepdims", keepdims)
-    shares = [check_number("quantile", "q", one) for one in (as_tuple(q) if is_sequence(q) else (q,))]
+    return _quantile("quantile", x, q, axis, keepdims, method, skips_nan=False)
+
+
+def _quantile(op: str, x: Any, q: Any, axis: Any, keepdims: bool, method: str, *, skips_nan: bool) -> Any:
+    check_choice(op, "method", method, _METHODS)
+    keepdims = check_bool(op, "keepdims", keepdims)
+    shares = [check_number(op, "q", one) for one in (as_tuple(q) if is_sequence(q) else (q,))]
     for share in shares:
         if not 0.0 <= share <= 1.0:
-            raise ArgumentError(f"`quantile` takes `q` from 0 to 1, got {share}")
-    own = dtype_of(promote_operands("quantile", (x,), FLOATING)[0])
+            raise ArgumentError(f"`{op}` takes `q` from 0 to 1, got {share}")
+    own = dtype_of(promote_operands(op, (x,), FLOATING)[0])
     rows, rank = _flat(cast(x, _wide_dtype(x)), axis)
     ordered = r.sort(rows)
-    count = cast(as_tensor(ordered.shape[-1], i64), f64)
-    made = [_pick(ordered, e.mul(e.sub(count, 1.0), share), method) for share in shares]
-    # NaN is sorted last: one is there if the last is one.
-    missing = e.isnan(getitem(ordered, (Ellipsis, -1)))
+    # NaN is sorted last: one is there if the last is one, and those that are none come first.
+    if skips_nan:
+        count = r.sum(cast(e.logical_not(e.isnan(rows)), i64), -1)
+        missing, last = e.eq(count, 0), e.maximum(e.sub(cast(count, f64), 1.0), 0.0)
+    else:
+        missing = e.isnan(getitem(ordered, (Ellipsis, -1)))
+        last = e.sub(cast(as_tensor(ordered.shape[-1], i64), f64), 1.0)
+    made = [_pick(ordered, e.mul(last, share), method) for share in shares]
     made = [cast(e.where(missing, float("nan"), one), own) for one in made]
     if keepdims:
-        axes = reduced_axes("quantile", axis, rank)
+        axes = reduced_axes(op, axis, rank)
         made = [expand_dims(one, axes) if axes else one for one in made]
     return stack(made) if is_sequence(q) else made[0]
 
@@ -181,11 +190,11 @@ _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def _pick(ordered: Any, place: Any, method: str) -> Any:
-    """The element at a place between two of sorted rows."""
+    """The element at a place between two of sorted rows: one for all of them, or one for each."""
     below, above = e.floor(place), e.ceil(place)
     if method == "nearest":
         below = above = e.round(place)
-    low, high = (take(ordered, cast(at, i64), rank_of(ordered) - 1) for at in (below, above))
+    low, high = (_at_place(ordered, cast(at, i64)) for at in (below, above))
     if method in ("lower", "nearest"):
         return low
     if method == "higher":
@@ -194,6 +203,12 @@ def _pick(ordered: Any, place: Any, method: str) -> Any:
     # An infinite end is what lies between it and a number; two that differ have nothing between them.
     is_infinite = e.logical_or(e.isinf(low), e.isinf(high))
     return e.where(is_infinite, e.add(low, high), interpolate_between(low, high, weight))
+
+
+def _at_place(ordered: Any, at: Any) -> Any:
+    if rank_of(at) == 0:
+        return take(ordered, at, rank_of(ordered) - 1)
+    return squeeze(take_along_axis(ordered, expand_dims(at, -1), -1), -1)
 
 
 def percentile(x: Any, q: Any, axis: Any = None, *, keepdims: bool = False, method: str = "linear") -> Any:
@@ -273,6 +288,40 @@ def nanmean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return compute_wide("nanmean", (x,), mean)
 
 
+def nanquantile(x: Any, q: Any, axis: Any = None, *, keepdims: bool = False, method: str = "linear") -> Any:
+    """`quantile` of what is not NaN; NaN where all are.
+
+    >>> ts.ops.nanquantile(ts.array([1.0, float("nan"), 2.0]), 0.5)
+    Tensor([] f32, 1.5)
+    """
+    return _quantile("nanquantile", x, q, axis, keepdims, method, skips_nan=True)
+
+
+def nanpercentile(x: Any, q: Any, axis: Any = None, *, keepdims: bool = False, method: str = "linear") -> Any:
+    """`nanquantile` of percents."""
+    shares = [check_number("nanpercentile", "q", one) / 100.0 for one in (as_tuple(q) if is_sequence(q) else (q,))]
+    return nanquantile(x, shares if is_sequence(q) else shares[0], axis, keepdims=keepdims, method=method)
+
+
+def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """The middle element over `axis` of what is not NaN; of an even number the mean of the middle two, as in NumPy.
+
+    >>> ts.ops.nanmedian(ts.array([3.0, float("nan"), 1.0, 2.0]))
+    Tensor([] f32, 2)
+    """
+    return nanquantile(x, 0.5, axis, keepdims=keepdims)
+
+
+def nancumsum(x: Any, axis: int = -1) -> Any:
+    """Running sum along `axis`, to which NaN adds nothing."""
+    return r.cumsum(_without_nan(x, 0.0), axis)
+
+
+def nancumprod(x: Any, axis: int = -1) -> Any:
+    """Running product along `axis`, which NaN leaves as it is."""
+    return r.cumprod(_without_nan(x, 1.0), axis)
+
+
 def nanvar(x: Any, axis: Any = None, *, keepdims: bool = False, correction: float = 0) -> Any:
     """Variance over `axis` of what is not NaN, divided by their count less `correction`."""
     less = check_number("nanvar", "correction", correction)
@@ -334,15 +383,31 @@ def corrcoef(x: Any, *, rowvar: bool = True) -> Any:
 
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
     """The integral of `y` along `axis` by the trapezoidal rule, over points `x` or `dx` apart."""
-    at = axis_of("trapezoid", axis, rank_of(y))
+    return e.mul(r.sum(_trapezoids("trapezoid", y, x, dx, axis), -1), 0.5)
+
+
+def cumulative_trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
+    """The integrals of `y` along `axis` up to each point after the first, as `trapezoid` has them.
+
+    >>> ts.ops.cumulative_trapezoid(ts.array([1.0, 3.0, 5.0]))
+    Tensor([2] f32, [2, 6])
+    """
+    made = e.mul(r.cumsum(_trapezoids("cumulative_trapezoid", y, x, dx, axis), -1), 0.5)
+    return moveaxis(made, -1, axis_of("cumulative_trapezoid", axis, rank_of(y)))
+
+
+def _trapezoids(op: str, y: Any, x: Any, dx: float, axis: int) -> Any:
+    """Twice the area between each two points, which are along the last axis."""
+    at = axis_of(op, axis, rank_of(y))
     points = moveaxis(x, axis, -1) if x is not None and rank_of(x) > 1 else x
-    steps: Any = check_number("trapezoid", "dx", dx) if x is None else diff(points)
+    steps: Any = check_number(op, "dx", dx) if x is None else diff(points)
     moved = moveaxis(y, at, -1)
     pairs = e.add(getitem(moved, (Ellipsis, slice(1, None))), getitem(moved, (Ellipsis, slice(None, -1))))
-    return e.mul(r.sum(e.mul(pairs, steps), -1), 0.5)
+    return e.mul(pairs, steps)
 
 
 __all__ = [
-    "corrcoef", "count_nonzero", "cov", "cummin", "diff", "logcumsumexp", "median", "nanargmax", "nanargmin", "nanmax",
-    "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "percentile", "ptp", "quantile", "trapezoid",
+    "corrcoef", "count_nonzero", "cov", "cummin", "cumulative_trapezoid", "diff", "logcumsumexp", "median", "nanargmax",
+    "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod",
+    "nanquantile", "nanstd", "nansum", "nanvar", "percentile", "ptp", "quantile", "trapezoid",
 ]  # fmt: skip

@@ -1,0 +1,227 @@
+"""Functions that pick elements by a condition, by membership or by a pattern of indices: masks, triangles, pairs.
+
+What a function finds may depend on values in its size: it has that size as `size=`, as `nonzero` has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.frontend.arguments import check_bool, check_int, check_number
+from tessera.frontend.functions import elementwise as e
+from tessera.frontend.functions import reduction as r
+from tessera.frontend.functions.algebra import broadcast_arrays, norm_of_rows
+from tessera.frontend.functions.creation import iota, zeros
+from tessera.frontend.functions.indexing import take, take_along_axis
+from tessera.frontend.functions.lookup import nonzero, searchsorted
+from tessera.frontend.functions.movement import broadcast_to, reshape, squeeze, stack
+from tessera.frontend.functions.operands import (
+    as_tensor,
+    as_truth,
+    axis_of,
+    cast,
+    dtype_of,
+    is_tensor,
+    promote_operands,
+    rank_of,
+    shape_dims,
+)
+from tessera.frontend.functions.special import compute_wide
+from tessera.types.dtype import i64
+
+_MOST_ROWS = 1 << 20
+"""Indices that are part of a program, of which more would be its larger part."""
+
+
+def argwhere(x: Any, *, size: Any = None, fill_value: int = 0) -> Any:
+    """Where elements are not zero, as rows [count, axes] in row-major order; `size` is that of `nonzero`.
+
+    >>> ts.ops.argwhere(ts.array([[0, 3], [4, 0]]))
+    Tensor([2, 2] i64, [[0, 1],
+                        [1, 0]])
+    """
+    if rank_of(x) == 0:
+        (found,) = nonzero(reshape(x, (1,)), size=size, fill_value=fill_value)
+        return zeros((found.shape[0], 0), i64)
+    return stack(list(nonzero(x, size=size, fill_value=fill_value)), -1)
+
+
+def masked_select(x: Any, mask: Any, *, size: Any = None, fill_value: float = 0) -> Any:
+    """The elements where `mask` holds, in row-major order; both broadcast.
+
+    `size` is how many are returned: more are left out, and `fill_value` stands for those that are missing. While
+    tracing it must be given.
+
+    >>> ts.ops.masked_select(ts.array([1.0, 2.0, 3.0]), ts.array([True, False, True]))
+    Tensor([2] f32, [1, 3])
+    """
+    x, chosen = broadcast_arrays(as_tensor(x), as_truth(mask))
+    flat, chosen = reshape(x, (-1,)), reshape(chosen, (-1,))
+    (at,) = nonzero(chosen, size=size, fill_value=-1)
+    if shape_dims(flat)[0].value == 0:
+        return broadcast_to(e.cast_like(as_tensor(fill_value), flat), tuple(at.shape))
+    is_there = e.ge(at, 0)
+    return e.where(
+        is_there, take(flat, e.where(is_there, at, 0)), check_number("masked_select", "fill_value", fill_value)
+    )
+
+
+def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    """`x` with the elements of `source`, in row-major order, where `mask` holds; the mask broadcasts to `x`.
+
+    Where more are masked than `source` has, the last one stands.
+
+    >>> ts.ops.masked_scatter(ts.array([1, 2, 3]), ts.array([True, False, True]), ts.array([8, 9]))
+    Tensor([3] i64, [8, 2, 9])
+    """
+    values = e.cast_like(reshape(source, (-1,)), x)
+    chosen = broadcast_to(as_truth(mask), tuple(x.shape))
+    if shape_dims(values)[0].value == 0:
+        return x
+    order = e.sub(r.cumsum(cast(reshape(chosen, (-1,)), i64)), 1)
+    at = e.minimum(e.maximum(order, 0), e.sub(as_tensor(values.shape[0], i64), 1))
+    return e.where(chosen, reshape(take(values, at), tuple(x.shape)), x)
+
+
+def isin(x: Any, values: Any, *, invert: bool = False) -> Any:
+    """Whether each element of `x` is one of `values`; NaN is none. With `invert`, whether it is none of them.
+
+    >>> ts.ops.isin(ts.array([1, 2, 3]), ts.array([3, 1]))
+    Tensor([3] bool, [True, False, True])
+    """
+    x, wanted = promote_operands("isin", (x, values))
+    wanted = reshape(wanted, (-1,))
+    if dtype_of(x).is_bool:
+        x, wanted = cast(x, i64), cast(wanted, i64)
+    count = shape_dims(wanted)[0].value
+    if count == 0:
+        found = e.ne(iota(tuple(x.shape)) if rank_of(x) else as_tensor(0), 0)
+        found = e.logical_and(found, False)
+    else:
+        ordered = r.sort(wanted)
+        last = e.sub(as_tensor(ordered.shape[0], i64), 1)
+        found = e.eq(take(ordered, e.minimum(searchsorted(ordered, x), last)), x)
+    return e.logical_not(found) if check_bool("isin", "invert", invert) else found
+
+
+def mode(x: Any, axis: int = -1, *, keepdims: bool = False) -> tuple[Any, Any]:
+    """The most frequent element along `axis`, the smallest of several, and how often it is there.
+
+    >>> [int(one) for one in ts.ops.mode(ts.array([3, 1, 3, 2, 1]))]
+    [1, 2]
+    """
+    is_kept = check_bool("mode", "keepdims", keepdims)
+    if rank_of(x) == 0:
+        found = mode(reshape(x, (1,)), axis)
+        return found[0], found[1]
+    at = axis_of("mode", axis, rank_of(x))
+    if shape_dims(x)[at].value == 0:
+        raise ShapeError(f"`mode` needs an element along its axis, got {list(x.shape)}")
+    ordered = r.sort(cast(x, i64) if dtype_of(x).is_bool else x, at)
+    place = iota(tuple(x.shape), at)
+    before = take(ordered, e.maximum(e.sub(iota((x.shape[at],)), 1), 0), at)
+    is_first = e.logical_or(e.eq(place, 0), e.ne(ordered, before))
+    # How many equal ones there are up to each; the first that has most of them ends the smallest such run.
+    runs = e.add(e.sub(place, r.cummax(e.where(is_first, place, 0), at)), 1)
+    best = r.argmax(runs, at, keepdims=True)
+    made = (cast(take_along_axis(ordered, best, at), dtype_of(x)), take_along_axis(runs, best, at))
+    return made if is_kept else (squeeze(made[0], at), squeeze(made[1], at))
+
+
+# Patterns of indices.
+
+
+def tril_indices(rows: int, columns: int | None = None, offset: int = 0) -> Any:
+    """The positions of a matrix on and below its diagonal, moved up by `offset`: [2, count], row by row.
+
+    >>> ts.ops.tril_indices(2).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
+    return _triangle("tril_indices", rows, columns, offset, is_lower=True)
+
+
+def triu_indices(rows: int, columns: int | None = None, offset: int = 0) -> Any:
+    """The positions of a matrix on and above its diagonal, moved up by `offset`: [2, count], row by row.
+
+    >>> ts.ops.triu_indices(2).tolist()
+    [[0, 0, 1], [0, 1, 1]]
+    """
+    return _triangle("triu_indices", rows, columns, offset, is_lower=False)
+
+
+def _triangle(op: str, rows: Any, columns: Any, offset: Any, *, is_lower: bool) -> Any:
+    height = check_int(op, "rows", rows)
+    width = height if columns is None else check_int(op, "columns", columns)
+    by = check_int(op, "offset", offset)
+    if height < 0 or width < 0:
+        raise ArgumentError(f"`{op}` takes sizes from 0 up, got {height} and {width}")
+    starts = [min(max(row + by + (1 if is_lower else 0), 0), width) for row in range(height)]
+    count = sum(starts) if is_lower else sum(width - start for start in starts)
+    apart = e.sub(iota((height, width), 1), iota((height, width)))
+    return stack(list(nonzero(e.le(apart, by) if is_lower else e.ge(apart, by), size=count)), 0)
+
+
+def combinations(x: Any, r: int = 2, *, with_replacement: bool = False) -> Any:
+    """All ways to pick `r` elements of a row in its order, as rows [count, r]; each once, or any number of times.
+
+    The size of the row is a number.
+
+    >>> ts.ops.combinations(ts.array([1, 2, 3])).tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
+    count = check_int("combinations", "r", r)
+    size = shape_dims(x)[0].value if rank_of(x) == 1 else None
+    if size is None or count < 0:
+        raise ArgumentError(
+            f"`combinations` takes a row whose size is a number, and `r` from 0, got {list(x.shape)} and {count}"
+        )
+    is_repeated = check_bool("combinations", "with_replacement", with_replacement)
+    pick: Any = itertools.combinations_with_replacement if is_repeated else itertools.combinations
+    chosen: list[Any] = list(itertools.islice(pick(range(size), count), _MOST_ROWS + 1))
+    if len(chosen) > _MOST_ROWS:
+        raise ArgumentError(f"`combinations` makes up to {_MOST_ROWS} rows, and {count} of {size} elements are more")
+    if not chosen or not count:
+        return e.cast_like(zeros((len(chosen), count)), x)
+    return take(x, as_tensor(np.array(chosen, np.int64)))
+
+
+def pdist(x: Any, p: float = 2.0) -> Any:
+    """Distances between each two rows of `x` [N, D] by the `p`-norm, in the order of `combinations`; N is a number.
+
+    >>> ts.ops.pdist(ts.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+    Tensor([3] f32, [5, 1, 4.24264])
+    """
+    order = check_number("pdist", "p", p)
+    size = shape_dims(x)[0].value if rank_of(x) == 2 else None
+    if size is None or not order >= 0.0:
+        raise ArgumentError(
+            f"`pdist` takes rows whose number is known, and `p` from 0, got {list(x.shape)} and {order}",
+            fix="write `tessera.ops.cdist(x, x)` where sizes are symbolic",
+        )
+    pairs = triu_indices(size, size, 1)
+
+    def measure(x: Any) -> Any:
+        apart = e.sub(take(x, pairs[0]), take(x, pairs[1]))
+        return norm_of_rows(apart, e.eq(apart, 0.0), order)
+
+    return compute_wide("pdist", (x,), measure)
+
+
+def threshold(x: Any, threshold: float, value: float) -> Any:
+    """`x` above `threshold`, and `value` elsewhere.
+
+    >>> ts.ops.threshold(ts.array([0.5, 2.0]), 1.0, 9.0)
+    Tensor([2] f32, [9, 2])
+    """
+    least, other = check_number("threshold", "threshold", threshold), check_number("threshold", "value", value)
+    return e.where(e.gt(as_tensor(x) if not is_tensor(x) else x, least), x, other)
+
+
+__all__ = [
+    "argwhere", "combinations", "isin", "masked_scatter", "masked_select", "mode", "pdist", "threshold",
+    "tril_indices", "triu_indices",
+]  # fmt: skip
