@@ -83,10 +83,10 @@ def test_branches_may_capture_tensors_and_have_symbolic_sizes() -> None:
 
 
 def test_wrong_branches_are_refused() -> None:
+    wrong: Any = 2
     with pytest.raises(ArgumentError, match="list of at least one function"):
         ts.switch(0, [])
     with pytest.raises(ArgumentError, match=r"branches\[1\]"):
-        wrong: Any = 2
         ts.switch(0, [lambda: 1, wrong])
     with pytest.raises(ShapeError, match="needs a scalar of integers"):
         ts.switch(ts.array(0.5), [lambda: 1])

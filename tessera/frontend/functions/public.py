@@ -17,5 +17,6 @@ from tessera.frontend.functions.reduction import *  # noqa: F403
 from tessera.frontend.functions.sampling import *  # noqa: F403
 from tessera.frontend.functions.selection import *  # noqa: F403
 from tessera.frontend.functions.special import *  # noqa: F403
+from tessera.frontend.functions.special_series import *  # noqa: F403
 from tessera.frontend.functions.statistics import *  # noqa: F403
 from tessera.frontend.functions.updates import *  # noqa: F403

@@ -1,0 +1,100 @@
+"""Special functions by series: against PyTorch in f64, at their ends, and with their derivatives."""
+
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.diagnostics.codes import ArgumentError
+from tests.functions.cases import Case, check_case
+
+torch: Any = pytest.importorskip("torch")
+special = torch.special
+ops = ts.ops
+NAN, INF = math.nan, math.inf
+
+
+def numbers(low: float, high: float) -> Any:
+    return lambda rng, n: [rng.uniform(low, high, (n, 3))]
+
+
+def theirs(function: Any) -> Any:
+    return lambda *arrays: function(*map(torch.tensor, arrays)).numpy()
+
+
+CASES = [
+    Case("ndtr", ops.ndtr, numbers(-6, 6), theirs(special.ndtr)),
+    Case("log_ndtr", ops.log_ndtr, numbers(-40, 4), theirs(special.log_ndtr)),
+    Case("ndtri", ops.ndtri, numbers(0.01, 0.99), theirs(special.ndtri)),
+    Case("erfcx", ops.erfcx, numbers(-3, 30), theirs(special.erfcx)),
+    Case("entr", ops.entr, numbers(0.0, 3.0), theirs(special.entr)),
+    Case("xlog1py", ops.xlog1py, lambda rng, n: [rng.normal(size=(n, 3)), rng.uniform(-0.9, 3, (n, 3))],
+         theirs(special.xlog1py), (0, 1)),
+    Case("i0", ops.i0, numbers(-45, 45), theirs(special.i0)),
+    Case("i0e", ops.i0e, numbers(-60, 60), theirs(special.i0e)),
+    Case("i1", ops.i1, numbers(-4, 4), theirs(special.i1)),
+    Case("i1e", ops.i1e, numbers(-60, 60), theirs(special.i1e)),
+    Case("zeta", ops.zeta, lambda rng, n: [rng.uniform(1.2, 9, (n, 3)), rng.uniform(0.2, 9, (n, 3))],
+         theirs(special.zeta), (0, 1)),
+    Case("polygamma", lambda x: ops.polygamma(3, x), numbers(0.3, 9), theirs(lambda x: special.polygamma(3, x))),
+    Case("multigammaln", lambda x: ops.multigammaln(x, 3), numbers(1.2, 9),
+         theirs(lambda x: special.multigammaln(x, 3))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda one: one.name)
+def test_a_function_holds(case: Case) -> None:
+    check_case(case, {"i0e": 0, "ndtr": 1}.get(case.name, 2))
+
+
+ENDS: dict[str, tuple[Any, list[float], list[float]]] = {
+    "ndtri": (ops.ndtri, [0.0, 1.0, -0.1, 1.1, NAN], [-INF, INF, NAN, NAN, NAN]),
+    "ndtr": (ops.ndtr, [-INF, INF, NAN], [0.0, 1.0, NAN]),
+    "log_ndtr": (ops.log_ndtr, [-INF, INF, NAN], [-INF, 0.0, NAN]),
+    "erfcx": (ops.erfcx, [INF, -INF, NAN], [0.0, INF, NAN]),
+    "entr": (ops.entr, [0.0, -1.0, NAN, INF], [0.0, -INF, NAN, -INF]),
+    "i0": (ops.i0, [0.0, INF, -INF, NAN], [1.0, INF, INF, NAN]),
+    "i1": (ops.i1, [0.0, INF, -INF, NAN], [0.0, INF, -INF, NAN]),
+    "i1e": (ops.i1e, [0.0, INF, NAN], [0.0, 0.0, NAN]),
+    "zeta": (lambda x: ops.zeta(x, 1.0), [1.0, 0.5, NAN, 60.0], [INF, NAN, NAN, 1.0]),
+    "polygamma": (lambda x: ops.polygamma(2, x), [0.0, -0.5], [-INF, NAN]),
+    "xlog1py": (lambda x: ops.xlog1py(0.0, x), [-1.0, -2.0, INF, NAN], [0.0, 0.0, 0.0, NAN]),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_ends_are_what_they_should_be(name: str) -> None:
+    function, x, expected = ENDS[name]
+    np.testing.assert_array_equal(np.asarray(function(ts.array(np.array(x)))), expected)
+
+
+def test_tails_have_their_digits() -> None:
+    x = np.concatenate([-np.logspace(-3, 2, 60), np.logspace(-3, 2, 60)])
+    p = np.logspace(-300, -0.31, 80)
+    for own, other, values in (
+        (ops.log_ndtr, special.log_ndtr, x),
+        (ops.erfcx, special.erfcx, x[x > -20]),
+        (ops.i0e, special.i0e, 7 * x),
+        (ops.i1e, special.i1e, 7 * x),
+        (ops.ndtri, special.ndtri, p),
+    ):
+        np.testing.assert_allclose(np.asarray(own(ts.array(values))), other(torch.tensor(values)).numpy(), rtol=2e-12)
+    # Near the largest number, where the exponential alone is beyond it.
+    np.testing.assert_allclose(
+        float(ops.i0(ts.array(np.array(712.0)))), math.exp(712 - math.log(2 * math.pi * 712) / 2), rtol=1e-3
+    )
+    np.testing.assert_allclose(float(ops.zeta(ts.array(np.array(2.0)), 1.0)), math.pi**2 / 6, rtol=1e-15)
+
+
+def test_narrow_counts_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="`polygamma` takes `n` from 0 to 100, got -1"):
+        ops.polygamma(-1, ts.ones((2,)))
+    with pytest.raises(ArgumentError, match="`multigammaln` takes `d` from 1 up"):
+        ops.multigammaln(ts.ones((2,)), 0)
+    np.testing.assert_allclose(np.asarray(ops.polygamma(0, ts.ones((1,)))), [-0.5772157], rtol=1e-6)
