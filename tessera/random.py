@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from tessera.api.count_distributions import binomial, geometric, poisson
 from tessera.api.distributions import (
+    alpha_dropout,
     categorical,
     cauchy,
     choice,
     exponential,
+    feature_dropout,
     gumbel,
+    gumbel_softmax,
     laplace,
     logistic,
     lognormal,
@@ -32,6 +35,7 @@ from tessera.api.randomness import bernoulli, bits, dropout, fold, key, normal, 
 from tessera.diagnostics.frames import guard_public as _guard
 
 __all__ = [
+    "alpha_dropout",
     "bernoulli",
     "beta",
     "binomial",
@@ -43,10 +47,12 @@ __all__ = [
     "dirichlet",
     "dropout",
     "exponential",
+    "feature_dropout",
     "fold",
     "gamma",
     "geometric",
     "gumbel",
+    "gumbel_softmax",
     "key",
     "laplace",
     "logistic",

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tessera.api.autodiff import stop_gradient
 from tessera.api.gamma_distributions import between
-from tessera.api.randomness import bits, fold, normal
+from tessera.api.randomness import bernoulli, bits, fold, normal
 from tessera.api.truncation import draw_truncated
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
@@ -211,6 +212,67 @@ def permutation(key: Any, x: Any, axis: int = 0) -> Any:
         return ops.argsort(bits(key, (check_int("permutation", "x", x),), u64))
     at = axis_of("permutation", axis, rank_of(x))
     return ops.take(x, ops.argsort(bits(key, (x.shape[at],), u64)), at)
+
+
+@explain_wrong_calls
+def gumbel_softmax(key: Any, logits: Any, temperature: float = 1.0, *, hard: bool = False, axis: int = -1) -> Any:
+    """The softmax of `logits` plus Gumbel noise over a temperature: nearly a class drawn by them, with a derivative.
+
+    With `hard` the result is a class, 1 among zeros, and has the derivative of the softmax.
+
+    >>> ts.random.gumbel_softmax(ts.random.key(0), ts.array([0.0, 100.0]), hard=True)
+    Tensor([2] f32, [0, 1])
+    """
+    heat = _positive("gumbel_softmax", "temperature", temperature)
+    own = ops.astype(logits, f32) if not dtype_of(logits).is_float else logits
+    noise = gumbel(key, tuple(logits.shape), dtype=dtype_of(own))
+    soft = ops.softmax(ops.div(ops.add(own, noise), heat), axis)
+    if not check_bool("gumbel_softmax", "hard", hard):
+        return soft
+    at = axis_of("gumbel_softmax", axis, rank_of(logits))
+    classes = ops.one_hot(ops.argmax(soft, at), logits.shape[at], dtype_of(own))
+    return ops.add(soft, stop_gradient(ops.sub(ops.moveaxis(classes, -1, at), soft)))
+
+
+# Dropout of whole channels, and one that keeps variances.
+
+_SELU_LOW = -1.7580993408473766
+"""What `selu` comes to far below 0: its slope there times its scale, with the sign."""
+
+
+def _share(op: str, rate: Any) -> float:
+    share = check_number(op, "rate", rate)
+    if not 0 <= share < 1:
+        raise ArgumentError(f"`{op}` takes `rate` of at least 0 and below 1, got {share}", fix="write `rate=0.1`")
+    return share
+
+
+@explain_wrong_calls
+def feature_dropout(x: Any, key: Any, rate: float) -> Any:
+    """`x` [batch, channels, ...] with a share `rate` of its channels zero, and the others scaled up to keep the mean.
+
+    >>> ts.random.feature_dropout(ts.ones((2, 3, 4)), ts.random.key(0), 0.0).sum()
+    Tensor([] f32, 24)
+    """
+    share = _share("feature_dropout", rate)
+    if rank_of(x) < 2:
+        raise ShapeError(f"`feature_dropout` takes features [batch, channels, ...], got {list(x.shape)}")
+    kept = bernoulli(key, 1.0 - share, (*tuple(x.shape)[:2], *([1] * (rank_of(x) - 2))))
+    return ops.where(kept, ops.mul(x, 1.0 / (1.0 - share)), 0.0)
+
+
+@explain_wrong_calls
+def alpha_dropout(x: Any, key: Any, rate: float) -> Any:
+    """`x` with a share `rate` of its elements what `selu` is far below 0, scaled so that mean 0 and variance 1 stay.
+
+    >>> ts.random.alpha_dropout(ts.ones((4,)), ts.random.key(0), 0.0)
+    Tensor([4] f32, [1, 1, 1, 1])
+    """
+    share = _share("alpha_dropout", rate)
+    kept = bernoulli(key, 1.0 - share, tuple(x.shape))
+    scale = ((1.0 - share) * (1.0 + share * _SELU_LOW**2)) ** -0.5
+    made = ops.add(ops.mul(ops.where(kept, x, _SELU_LOW), scale), -scale * share * _SELU_LOW)
+    return cast(made, dtype_of(x)) if dtype_of(x).is_float else made
 
 
 @explain_wrong_calls

@@ -57,7 +57,10 @@ def test_a_known_name_is_answered_and_what_is_suggested_exists(
         ("tessera", "conv3d", "write `tessera.ops.conv3d`"),
         ("tessera", "iinfo", "write `tessera.xp.iinfo(dtype)`"),
         ("tessera.ops", "isdtype", "write `tessera.xp.isdtype(dtype, 'integral')`"),
-        ("tessera.ops", "nanmedian", "there is none"),
+        ("tessera.ops", "ctc_loss", "write `tessera.nn.ctc_loss`"),
+        ("tessera.ops", "index_add", "write `x.at[indices].add(values)`"),
+        ("tessera.ops", "lp_pool2d", "write `tessera.ops.lp_pool(x, order, window)`"),
+        ("tessera", "complex", "there are no complex dtypes"),
         ("tessera.random", "softmax", "write `tessera.ops.softmax`"),
         ("tessera.random", "unifrom", "did you mean `tessera.random.uniform`?"),
         ("tessera.dist", "psum", "write `tessera.dist.all_reduce(x, axis)`"),
@@ -126,7 +129,7 @@ def test_what_is_suggested_finds_the_same_bins_and_parts() -> None:
     torch = pytest.importorskip("torch")
     bins = torch.bucketize(torch.from_numpy(x), torch.from_numpy(boundaries)).numpy()
     np.testing.assert_array_equal(eval(code_of(OPS["bucketize"]), names), bins)
-    parts = eval(code_of(OPS["array_split"]), {"tessera": ts, "x": ts.ones((7,))})
+    parts = eval(code_of(OPS["tensor_split"]), {"tessera": ts, "x": ts.ones((7,)), "parts": 3, "axis": 0})
     assert [part.shape for part in parts] == [part.shape for part in np.array_split(np.ones(7), 3)]
 
 

@@ -247,3 +247,36 @@ def test_ends_of_parameters() -> None:
     assert abs(large.std() - 1e6) < 1e5
     small = np.asarray(random.gamma(KEY, (1000,), 1e-3))
     assert (small >= 0).all()
+
+
+def test_soft_classes_are_drawn_and_have_the_derivative_of_softmax() -> None:
+    logits = np.array([0.0, 1.0, -1.0])
+    rows = ts.array(np.tile(logits, (COUNT, 1)))
+    hard = np.asarray(random.gumbel_softmax(KEY, rows, hard=True))
+    assert set(np.unique(np.round(hard, 6)).tolist()) == {0.0, 1.0}
+    assert chi_squared(hard.argmax(-1), np.exp(logits) / np.exp(logits).sum()) > LEAST
+    weights = ts.array([1.0, 2.0, 3.0], dtype="f64")
+
+    def total(x: Any, hard: bool) -> Any:
+        return (random.gumbel_softmax(KEY, x, 0.5, hard=hard) * weights).sum()
+
+    soft, by_hard = (ts.jit(ts.grad(lambda x, hard=hard: total(x, hard)))(logits) for hard in (False, True))
+    np.testing.assert_allclose(np.asarray(soft), np.asarray(by_hard), rtol=1e-12)
+    across = random.gumbel_softmax(KEY, ts.array(logits).reshape(3, 1), hard=True, axis=0)
+    assert (across.shape, float(across.sum())) == ((3, 1), 1.0)
+
+
+def test_dropout_of_channels_and_of_activations() -> None:
+    x = ts.ones((40, 50, 3))
+    found = np.asarray(random.feature_dropout(x, KEY, 0.25))
+    assert (found == found[:, :, :1]).all()
+    assert abs((found == 0).mean() - 0.25) < 0.05
+    np.testing.assert_allclose(found[found > 0], 1 / 0.75, rtol=1e-6)
+    drawn = random.normal(KEY, (COUNT,))
+    found = np.asarray(random.alpha_dropout(drawn, random.fold(KEY, 1), 0.3))
+    assert abs(found.mean()) < 5 * COUNT**-0.5
+    assert abs(found.var() - 1) < 0.1
+    with pytest.raises(ArgumentError, match="`rate` of at least 0 and below 1, got 1"):
+        random.feature_dropout(x, KEY, 1.0)
+    with pytest.raises(ShapeError, match="takes features"):
+        random.feature_dropout(ts.ones((3,)), KEY, 0.5)

@@ -1,0 +1,135 @@
+"""Names of PyTorch that are one line, or one index, of ours: what to write instead of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def write_instead(names: str, instead: str) -> dict[str, str]:
+    """The same answer to several names: an expression of ours."""
+    return dict.fromkeys(names.split(), f"write `tessera.{instead}`")
+
+
+_COMPLEX = "there are no complex dtypes: keep real and imaginary parts as two tensors"
+_STRIDES = "tensors have no strides to set: write `x[::2]`, `tessera.ops.unfold(x, window)`, or an index"
+_NO_COPY = "tensors do not change, and so need no copies: write `x`"
+
+_COMPLEX_NAMES = (
+    "complex complex64 complex128 cfloat cdouble chalf angle conj conj_physical imag real polar view_as_complex"
+    " view_as_real view_as_complex_copy view_as_real_copy resolve_conj resolve_neg is_complex is_conj H mH adjoint"
+)
+_SPARSE = "there are no sparse tensors: `x[indices]` reads some elements, and `x.at[indices]` writes them"
+_SPARSE_NAMES = (
+    "to_sparse sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor"
+    " sparse_compressed_tensor crow_indices col_indices ccol_indices row_indices sspaddmm smm spmm hspmm"
+)
+_COPIES = "diagonal expand narrow permute squeeze transpose unfold unsqueeze split"
+"""What has a second name in PyTorch for a result that is no view."""
+
+TORCH: Mapping[str, str] = {
+    # Elements.
+    **write_instead("clamp_min", "ops.maximum(x, low)"),
+    **write_instead("clamp_max", "ops.minimum(x, high)"),
+    **write_instead("frac", "ops.sub(x, tessera.ops.trunc(x))"),
+    **write_instead("modf", "ops.trunc(x), x - tessera.ops.trunc(x)"),
+    **write_instead("fix", "ops.trunc(x)"),
+    **write_instead("sgn", "ops.sign(x)"),
+    **write_instead("positive", "ops.add(x, 0)"),
+    **write_instead("rsub", "ops.sub(y, x)"),
+    **write_instead("addcmul", "ops.add(x, a * b)"),
+    **write_instead("addcdiv", "ops.add(x, a / b)"),
+    **write_instead("bitwise_left_shift", "ops.shift_left(a, b)"),
+    **write_instead("bitwise_right_shift", "ops.shift_right(a, b)"),
+    **write_instead("mvlgamma", "ops.multigammaln(x, d)"),
+    **write_instead("norm_cdf", "ops.ndtr(x)"),
+    **write_instead("modified_bessel_i0", "ops.i0(x)"),
+    **write_instead("modified_bessel_i1", "ops.i1(x)"),
+    **write_instead("softmin", "ops.softmax(-x, axis)"),
+    **write_instead("rrelu", "ops.where(x > 0, x, x * tessera.random.uniform(key, x.shape, low=1 / 8, high=1 / 3))"),
+    **write_instead("isreal", "ops.full(x.shape, True)"),
+    **dict.fromkeys(
+        _COMPLEX_NAMES.split(),
+        _COMPLEX,
+    ),
+    # Products.
+    **write_instead("addmv", "ops.add(y, tessera.ops.matmul(a, x))"),
+    **write_instead("addr", "ops.add(x, tessera.ops.outer(a, b))"),
+    **write_instead("baddbmm", "ops.add(x, tessera.ops.matmul(a, b))"),
+    **write_instead("addbmm", "ops.add(x, tessera.ops.matmul(a, b).sum(0))"),
+    **write_instead("dist", "ops.norm(x - y, order=p)"),
+    **write_instead("pairwise_distance", "ops.norm(x - y + 1e-6, -1, order=p)"),
+    **write_instead("std_mean", "ops.std(x), tessera.ops.mean(x)"),
+    **write_instead("var_mean", "ops.var(x), tessera.ops.mean(x)"),
+    **write_instead("msort", "ops.sort(x, 0)"),
+    **write_instead("kthvalue", "ops.take(tessera.ops.sort(x, axis), k - 1, axis)"),
+    **write_instead("index_reduce", "ops.scatter_max(x, indices, updates, axis)"),
+    **write_instead("renorm", "ops.mul(x, tessera.ops.minimum(1, most / tessera.ops.norm(x, axes, keepdims=True)))"),
+    # Elements at indices.
+    **dict.fromkeys(("index_add", "index_put"), "write `x.at[indices].add(values)`, and `x.at[:, indices]` for axis 1"),
+    "index_copy": "write `x.at[indices].set(values)`, and `x.at[:, indices]` for axis 1",
+    "index_fill": "write `x.at[indices].set(value)`, and `x.at[:, indices]` for axis 1",
+    **dict.fromkeys(
+        ("select_scatter", "slice_scatter"), "write `x.at[index].set(values)`, where `x[index]` is the part"
+    ),
+    "diagonal_scatter": "write `x.at[i, i].set(values)`, where `i = tessera.arange(n)`",
+    "put": "write `x.reshape(-1).at[indices].set(values).reshape(x.shape)`",
+    **write_instead("fill_diagonal", "ops.where(tessera.ops.eye(n, dtype=tessera.bool_), value, x)"),
+    **write_instead("nonzero_static", "ops.nonzero(x, size=n)"),
+    "select": (
+        "write `x[:, index]` for one index of an axis, or `tessera.ops.where(condition, a, b)` to choose by a condition"
+    ),
+    "is_nonzero": "write `bool(x)`",
+    "T": "write `x.T`",
+    "array_str": "write `str(x)`",
+    "diag_indices": "write `x.at[i, i]`, or `x[i, i]`, where `i = tessera.arange(n)`",
+    **write_instead("tril_indices_from", "ops.tril_indices(*x.shape)"),
+    **write_instead("triu_indices_from", "ops.triu_indices(*x.shape)"),
+    **dict.fromkeys(_SPARSE_NAMES.split(), _SPARSE),
+    "item": "write `x.item()`",
+    "slice": "write `x[start:stop]`",
+    "sum_to_size": "write `x.sum(axes, keepdims=True)`, over the axes that were broadcast",
+    "chain_matmul": "write `a @ b @ c`, with parentheses where an order is cheaper",
+    "is_floating_point": "write `x.dtype.is_float`",
+    # Shapes.
+    **write_instead("repeat_interleave", "ops.repeat(x, n, axis)"),
+    **write_instead("diagflat", "ops.diag(x.reshape(-1), offset)"),
+    **write_instead("unbind", "ops.unstack(x, axis)"),
+    **write_instead("movedim", "ops.moveaxis(x, source, destination)"),
+    **write_instead("swapdims", "ops.swapaxes(x, first, second)"),
+    **write_instead("t", "ops.transpose(x)"),
+    **write_instead("mT", "ops.swapaxes(x, -1, -2)"),
+    **write_instead("unflatten view_as reshape_as", "ops.reshape(x, shape)"),
+    **write_instead("expand_as", "ops.broadcast_to(x, y.shape)"),
+    **write_instead("broadcast", "ops.broadcast_to(x, shape)"),
+    **write_instead("broadcast_tensors", "ops.broadcast_arrays(a, b)"),
+    **write_instead("constant_pad_nd", "ops.pad(x, widths, value)"),
+    **write_instead("multi_head_attention_forward", "ops.attention(q, k, v)"),
+    **write_instead("native_layer_norm", "ops.layernorm(x, weight, bias)"),
+    **write_instead("native_group_norm", "ops.group_norm(x, groups, weight, bias)"),
+    **write_instead("native_batch_norm", "ops.batch_norm(x, mean, var, weight, bias)"),
+    **write_instead("native_channel_shuffle", "ops.channel_shuffle(x, groups)"),
+    **write_instead("grid_sampler cudnn_grid_sampler grid_sampler_2d grid_sampler_3d", "ops.grid_sample(x, grid)"),
+    **write_instead("affine_grid_generator", "ops.affine_grid(theta, size)"),
+    **write_instead("lp_pool1d lp_pool2d lp_pool3d", "ops.lp_pool(x, order, window)"),
+    **write_instead("upsample_nearest", "ops.interpolate(x, size, 'nearest')"),
+    **write_instead("fill", "ops.full_like(x, value)"),
+    **write_instead("scalar_tensor", "array(value)"),
+    **write_instead("new_zeros new_empty empty_permuted empty_strided new_empty_strided", "ops.zeros(shape, x.dtype)"),
+    **write_instead("new_ones", "ops.ones(shape, x.dtype)"),
+    **write_instead("new_full", "ops.full(shape, value, x.dtype)"),
+    **write_instead("numel", "Tensor.size"),
+    **write_instead("apply_along_axis", "vmap(function)(x)"),
+    **dict.fromkeys(("as_strided", "as_strided_copy", "as_strided_scatter"), _STRIDES),
+    **dict.fromkeys(("clone", "contiguous", "alias_copy"), _NO_COPY),
+    **{f"{name}_copy": f"write `tessera.ops.{name}`" for name in _COPIES.split()},
+    **write_instead("view_copy", "ops.reshape(x, shape)"),
+    **write_instead("unbind_copy", "ops.unstack(x, axis)"),
+    **write_instead("t_copy", "ops.transpose(x)"),
+    **write_instead("split_with_sizes_copy", "ops.split(x, [3, 4])"),
+    # Losses, under other names.
+    **write_instead("kl_div", "nn.kl_divergence(log_prediction, target)"),
+    **write_instead("sigmoid_focal_loss", "nn.focal_loss(logits, target)"),
+    **write_instead("triplet_margin_with_distance_loss", "nn.triplet_margin_loss(anchor, positive, negative)"),
+    **write_instead("multilabel_soft_margin_loss", "nn.binary_cross_entropy_with_logits(logits, target)"),
+    **write_instead("dropout1d dropout2d dropout3d feature_alpha_dropout", "random.feature_dropout(x, key, 0.1)"),
+}  # fmt: skip
