@@ -1,4 +1,4 @@
-"""Functions of NumPy that lay tensors out: along a first, second or third axis, on diagonals, in parts, turned."""
+"""Functions of NumPy that lay tensors out: along a first, second or third axis, on diagonals, in parts, rotated."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
 # Joining and cutting along an axis that a name says.
 
 
-def _listed(op: str, tensors: Any) -> list[Any]:
+def _promote_list(op: str, tensors: Any) -> list[Any]:
     if not is_sequence(tensors) or not tensors:
         raise ShapeError(f"`{op}` takes a list of at least one tensor, got {tensors!r}", fix=f"write `{op}([a, b])`")
     return promote_operands(op, list(tensors))
@@ -113,7 +113,7 @@ def hstack(tensors: Sequence[Any]) -> Any:
     >>> ts.ops.hstack([ts.array([1, 2]), ts.array([3])])
     Tensor([3] i64, [1, 2, 3])
     """
-    listed = [atleast_1d(one) for one in _listed("hstack", tensors)]
+    listed = [atleast_1d(one) for one in _promote_list("hstack", tensors)]
     return concat(listed, 0 if rank_of(listed[0]) == 1 else 1)
 
 
@@ -124,7 +124,7 @@ def vstack(tensors: Sequence[Any]) -> Any:
     Tensor([2, 2] i64, [[1, 2],
                         [3, 4]])
     """
-    return concat([_with_two_axes(one) for one in _listed("vstack", tensors)], 0)
+    return concat([_with_two_axes(one) for one in _promote_list("vstack", tensors)], 0)
 
 
 def dstack(tensors: Sequence[Any]) -> Any:
@@ -133,7 +133,7 @@ def dstack(tensors: Sequence[Any]) -> Any:
     >>> ts.ops.dstack([ts.array([1, 2]), ts.array([3, 4])]).tolist()
     [[[1, 3], [2, 4]]]
     """
-    return concat([_with_three_axes(one) for one in _listed("dstack", tensors)], 2)
+    return concat([_with_three_axes(one) for one in _promote_list("dstack", tensors)], 2)
 
 
 def column_stack(tensors: Sequence[Any]) -> Any:
@@ -143,7 +143,7 @@ def column_stack(tensors: Sequence[Any]) -> Any:
     Tensor([2, 2] i64, [[1, 3],
                         [2, 4]])
     """
-    listed = _listed("column_stack", tensors)
+    listed = _promote_list("column_stack", tensors)
     return concat([reshape(one, (-1, 1)) if rank_of(one) < 2 else one for one in listed], 1)
 
 
@@ -170,7 +170,7 @@ def array_split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
     return tuple(made)
 
 
-# Diagonals and turns.
+# Diagonals and rotations.
 
 
 def diag(x: Any, offset: int = 0) -> Any:
@@ -213,7 +213,7 @@ def diag_embed(x: Any, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any
 
 
 def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
-    """`x` turned by `k` right angles in the plane of two axes, from the first to the second.
+    """`x` rotated by `k` right angles in the plane of two axes, from the first to the second.
 
     >>> ts.ops.rot90(ts.array([[1, 2], [3, 4]]))
     Tensor([2, 2] i64, [[2, 4],
@@ -257,7 +257,7 @@ def cartesian_prod(*tensors: Any) -> Any:
     >>> ts.ops.cartesian_prod(ts.array([1, 2]), ts.array([3, 4])).tolist()
     [[1, 3], [1, 4], [2, 3], [2, 4]]
     """
-    listed = _listed("cartesian_prod", tensors)
+    listed = _promote_list("cartesian_prod", tensors)
     for one in listed:
         if rank_of(one) != 1:
             raise ShapeError(f"`cartesian_prod` takes rows, got a tensor of {rank_of(one)} dims")

@@ -20,7 +20,7 @@ from tessera.types.dtype import f64
 _INF = float("inf")
 
 
-def _sum_powers(coefficients: Sequence[float], x: Any) -> Any:
+def _evaluate_polynomial(coefficients: Sequence[float], x: Any) -> Any:
     """A polynomial from its highest coefficient down."""
     total: Any = coefficients[0]
     for coefficient in coefficients[1:]:
@@ -50,7 +50,7 @@ def _scaled_tail(x: Any) -> Any:
     is_far = e.gt(x, _FAR)
     near, far = e.where(is_far, 0.0, x), e.where(is_far, x, _FAR)
     inverse = e.div(1.0, far)
-    tail = e.mul(e.mul(_sum_powers(_TAIL, e.mul(inverse, inverse)), inverse), 1.0 / math.sqrt(math.pi))
+    tail = e.mul(e.mul(_evaluate_polynomial(_TAIL, e.mul(inverse, inverse)), inverse), 1.0 / math.sqrt(math.pi))
     return e.where(is_far, tail, e.mul(e.exp(e.mul(near, near)), e.erfc(near)))
 
 
@@ -168,12 +168,12 @@ def _bessel(x: Any, order: int, *, scaled: bool) -> Any:
     size = e.where(e.lt(x, 0.0), e.neg(x), x)
     is_large = e.gt(size, _LARGE)
     near, far = e.where(is_large, 0.0, x), e.where(is_large, size, _LARGE)
-    small = _sum_powers(powers, e.mul(e.mul(near, near), 0.25))
+    small = _evaluate_polynomial(powers, e.mul(e.mul(near, near), 0.25))
     small = e.mul(small, e.mul(near, 0.5)) if order else small
     small = e.mul(small, e.exp(e.neg(e.where(e.lt(near, 0.0), e.neg(near), near)))) if scaled else small
     if not scaled:
         far = e.where(e.lt(far, 1e4), far, 1e4)  # beyond it is infinite, and so the same
-    large = e.mul(_sum_powers(inverses, e.div(1.0, far)), e.rsqrt(e.mul(far, 2.0 * math.pi)))
+    large = e.mul(_evaluate_polynomial(inverses, e.div(1.0, far)), e.rsqrt(e.mul(far, 2.0 * math.pi)))
     if not scaled:
         # Two factors: their product may be in range where the exponential is not.
         half = e.exp(e.mul(far, 0.5))
