@@ -126,7 +126,7 @@ ANY_PROSE = re.compile("|".join(f"(?:{pattern})" for pattern in PROSE), re.IGNOR
 EXEMPT = re.compile(
     r"constant[- ]fold|fold(s|ed|ing)? (of )?(a )?constant|constants are folded|most of their scalars are constants"
     r"|fold[-_]constants|random\.fold|fold_in|#fold|^## fold|fold\(key|\"fold\""
-    r"|`exponential`, `fold`|fold in a number|folding will look"
+    r"|`(exponential|feature_dropout)`, `fold`|fold in a number|folding will look"
     r"|(multi|co|pre|micro)processor|platform\.processor|processor (@|architecture)|queue\.|manifold|unfold|CHECK"
     r"|in turn\b|both sides|makes room|compiler places copies|extreme (rows|numbers|values|logits)|runs as it stands",
     re.IGNORECASE,

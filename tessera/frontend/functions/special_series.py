@@ -14,7 +14,7 @@ from typing import Any
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.arguments import check_int
 from tessera.frontend.functions import elementwise as e
-from tessera.frontend.functions.special import compute_wide, digamma, lgamma
+from tessera.frontend.functions.special import compute_wide, digamma, erfinv, lgamma
 from tessera.types.dtype import f64
 
 _INF = float("inf")
@@ -100,7 +100,11 @@ def ndtri(p: Any) -> Any:
             # The density over the distribution function is the slope.
             slope = e.div(math.sqrt(2.0 / math.pi), _scaled_tail(e.mul(x, -math.sqrt(0.5))))
             x = e.sub(x, e.div(e.sub(_log_ndtr(x), logarithm), slope))
-        found = e.where(is_high, e.neg(x), x)
+        # Around a half `2p - 1` is exact, and its distance from 0 has all digits.
+        middle = e.sub(e.mul(safe, 2.0), 1.0)
+        is_middle = e.lt(e.abs(middle), 0.5)
+        near = e.mul(erfinv(e.where(is_middle, middle, 0.0)), math.sqrt(2.0))
+        found = e.where(is_middle, near, e.where(is_high, e.neg(x), x))
         edge = e.where(e.eq(p, 0.0), -_INF, e.where(e.eq(p, 1.0), _INF, float("nan")))
         return e.where(is_inside, found, edge)
 
@@ -274,7 +278,7 @@ def multigammaln(x: Any, d: int) -> Any:
     """The logarithm of the gamma function of `d` dims: a sum of `lgamma` at `x` less 0, 1/2, up to `(d - 1) / 2`.
 
     >>> ts.ops.multigammaln(ts.array([3.0]), 2)
-    Tensor([1] f32, [1.5501])
+    Tensor([1] f32, [1.55019])
     """
     count = check_int("multigammaln", "d", d)
     if count < 1:
