@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_bool, check_int, check_number
+from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import axis_of, dtype_of, promote_operands, rank_of, shape_dims
 from tessera.types.dtype import f32
@@ -54,6 +54,7 @@ def match_shapes(name: str, prediction: Any, target: Any) -> tuple[Any, Any]:
 # Distances.
 
 
+@explain_wrong_calls
 def cosine_similarity(x: Any, y: Any, axis: int = -1, *, eps: float = 1e-8) -> Any:
     """The cosine of the angle between vectors along `axis`; others broadcast, and lengths below `eps` count as `eps`.
 
@@ -83,6 +84,7 @@ def _distances(x: Any, y: Any, order: float, eps: float) -> Any:
 # Losses.
 
 
+@explain_wrong_calls
 def cosine_embedding_loss(x: Any, y: Any, target: Any, *, margin: float = 0.0, reduction: str = "mean") -> Any:
     """`1 - cos(x, y)` where `target` is 1, and what the cosine is above `margin` where it is -1.
 
@@ -100,6 +102,7 @@ def cosine_embedding_loss(x: Any, y: Any, target: Any, *, margin: float = 0.0, r
     return reduce_loss("cosine_embedding_loss", values, reduction)
 
 
+@explain_wrong_calls
 def margin_ranking_loss(x: Any, y: Any, target: Any, *, margin: float = 0.0, reduction: str = "mean") -> Any:
     """What `target * (x - y)` is below `margin`: with a target of 1 `x` should rank above `y`, with -1 below.
 
@@ -113,6 +116,7 @@ def margin_ranking_loss(x: Any, y: Any, target: Any, *, margin: float = 0.0, red
     return reduce_loss("margin_ranking_loss", values, reduction)
 
 
+@explain_wrong_calls
 def hinge_embedding_loss(distance: Any, target: Any, *, margin: float = 1.0, reduction: str = "mean") -> Any:
     """The distance where `target` is 1, and what it is below `margin` where it is -1.
 
@@ -125,6 +129,7 @@ def hinge_embedding_loss(distance: Any, target: Any, *, margin: float = 1.0, red
     return reduce_loss("hinge_embedding_loss", values, reduction)
 
 
+@explain_wrong_calls
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -157,6 +162,7 @@ def triplet_margin_loss(
     return reduce_loss(name, ops.relu(ops.add(ops.sub(near, far), by)), reduction)
 
 
+@explain_wrong_calls
 def soft_margin_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Any:
     """`log(1 + exp(-target * prediction))` of targets that are 1 or -1, without overflow.
 
@@ -167,6 +173,7 @@ def soft_margin_loss(prediction: Any, target: Any, *, reduction: str = "mean") -
     return reduce_loss("soft_margin_loss", ops.softplus(ops.neg(ops.mul(target, prediction))), reduction)
 
 
+@explain_wrong_calls
 def multi_margin_loss(
     scores: Any, labels: Any, *, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
 ) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.api.autodiff import stop_gradient
 from tessera.api.control import scan
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_bool, check_int, check_number
+from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import cast, dtype_of, rank_of, shape_dims
 from tessera.frontend.size import size_of
@@ -19,6 +19,7 @@ _NONE = -math.inf
 """The logarithm of the probability of what cannot be."""
 
 
+@explain_wrong_calls
 def nll_loss(
     log_probabilities: Any, labels: Any, *, weight: Any = None, ignore_index: int | None = None, reduction: str = "mean"
 ) -> Any:
@@ -68,6 +69,7 @@ def reduce_labels(name: str, values: Any, counts: Any, weights: Any, reduction: 
     return ops.div(values.sum(), ops.where(ops.eq(total, 0.0), 1.0, total) if weights is None else total)
 
 
+@explain_wrong_calls
 def poisson_nll_loss(
     prediction: Any,
     target: Any,
@@ -101,6 +103,7 @@ def poisson_nll_loss(
     return reduce_loss(name, values, reduction)
 
 
+@explain_wrong_calls
 def gaussian_nll_loss(
     prediction: Any, target: Any, var: Any, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Any:
@@ -125,6 +128,7 @@ def gaussian_nll_loss(
 # Connectionist temporal classification.
 
 
+@explain_wrong_calls
 def ctc_loss(
     log_probabilities: Any,
     targets: Any,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_number
+from tessera.frontend.arguments import check_number, explain_wrong_calls
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import rank_of
 from tessera.nn.embedding_losses import (
@@ -31,6 +31,7 @@ from tessera.nn.likelihood_losses import (
 )
 
 
+@explain_wrong_calls
 def cross_entropy(
     logits: Any,
     labels: Any,
@@ -68,6 +69,7 @@ def cross_entropy(
     return values.sum() / ops.where(counts, weights, 0.0).sum()
 
 
+@explain_wrong_calls
 def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Any:
     """The square of the difference.
 
@@ -78,6 +80,7 @@ def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Any:
     return reduce_loss("mse_loss", ops.square(prediction - target), reduction)
 
 
+@explain_wrong_calls
 def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Any:
     """The absolute difference.
 
@@ -88,6 +91,7 @@ def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Any:
     return reduce_loss("l1_loss", ops.abs(prediction - target), reduction)
 
 
+@explain_wrong_calls
 def huber_loss(prediction: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Any:
     """Half the square of the difference up to `delta`, and beyond that linear in it.
 
@@ -103,6 +107,7 @@ def huber_loss(prediction: Any, target: Any, *, delta: float = 1.0, reduction: s
     return reduce_loss("huber_loss", values, reduction)
 
 
+@explain_wrong_calls
 def smooth_l1_loss(prediction: Any, target: Any, *, beta: float = 1.0, reduction: str = "mean") -> Any:
     """Half the square of the difference over `beta` up to it, and beyond that the difference less half of `beta`.
 
@@ -120,6 +125,7 @@ def smooth_l1_loss(prediction: Any, target: Any, *, beta: float = 1.0, reduction
     return reduce_loss("smooth_l1_loss", values, reduction)
 
 
+@explain_wrong_calls
 def binary_cross_entropy_with_logits(
     logits: Any, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> Any:
@@ -140,6 +146,7 @@ def binary_cross_entropy_with_logits(
     return reduce_loss("binary_cross_entropy_with_logits", values, reduction)
 
 
+@explain_wrong_calls
 def binary_cross_entropy(logits: Any, target: Any, *, reduction: str = "mean") -> Any:
     """Minus the log-probability of targets between 0 and 1 under the sigmoid of `logits`, without overflow.
 
@@ -152,6 +159,7 @@ def binary_cross_entropy(logits: Any, target: Any, *, reduction: str = "mean") -
     return binary_cross_entropy_with_logits(logits, target, reduction=reduction)
 
 
+@explain_wrong_calls
 def focal_loss(
     logits: Any, target: Any, *, alpha: float | None = 0.25, gamma: float = 2.0, reduction: str = "mean"
 ) -> Any:
@@ -172,6 +180,7 @@ def focal_loss(
     return reduce_loss("focal_loss", values, reduction)
 
 
+@explain_wrong_calls
 def kl_divergence(log_prediction: Any, target: Any, *, reduction: str = "mean") -> Any:
     """`sum(target * (log(target) - log_prediction))` over the last axis, for probabilities `target`.
 

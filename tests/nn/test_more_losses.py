@@ -127,15 +127,16 @@ def test_a_loss_and_its_gradient_are_those_of_pytorch(name: str, reduction: str)
 @pytest.mark.parametrize("name", ["weighted entropy", "cosine", "triplet", "poisson", "multi margin"])
 def test_losses_are_jitted_with_dynamic_sizes_and_batched(name: str) -> None:
     own, _, others = CASES[name]
-    function = ts.jit(own, dynamic=True)
+    function, plain = ts.jit(own, dynamic=True), ts.jit(own, backend="reference")
     for rows in (5, 3):
         arrays = [array[:rows] for array in (X, *others)]
-        alone = own(*map(ts.asarray, arrays))
+        alone = plain(*arrays)
         np.testing.assert_allclose(np.asarray(function(*arrays)), np.asarray(alone), rtol=1e-12)
     assert function.cache_info().misses == 1
     stacked = [np.stack([array, array[::-1]]) for array in (X, *others)]
-    rows = [np.asarray(own(*(ts.asarray(one[at]) for one in stacked))) for at in range(2)]
-    np.testing.assert_allclose(np.asarray(ts.vmap(own)(*map(ts.asarray, stacked))), np.stack(rows), rtol=1e-12)
+    rows = [np.asarray(plain(*(one[at] for one in stacked))) for at in range(2)]
+    batched = ts.jit(ts.vmap(own), backend="reference")(*stacked)
+    np.testing.assert_allclose(np.asarray(batched), np.stack(rows), rtol=1e-12)
 
 
 def test_cosines_are_those_of_pytorch() -> None:
@@ -213,7 +214,8 @@ def test_random_sequences_have_repeated_labels_and_such_that_do_not_fit() -> Non
 
 def test_no_frames_align_with_no_labels_alone() -> None:
     x = ts.zeros((3, 2, 4))
-    found = losses.ctc_loss(x, ts.array([[1], [1]]), ts.array([0, 0]), ts.array([0, 1]), reduction="none")
+    align = ts.jit(partial(losses.ctc_loss, reduction="none"), backend="reference")
+    found = align(x, ts.array([[1], [1]]), ts.array([0, 0]), ts.array([0, 1]))
     assert found.tolist() == [0.0, float("inf")]
 
 
@@ -222,12 +224,13 @@ def test_alignments_have_symbolic_sizes_on_the_cpu_and_are_batched() -> None:
     for frames, batch in ((6, 3), (4, 2)):
         logits = ts.ops.log_softmax(ts.asarray(numbers(frames, batch, 4)))
         rest = [np.array([[1, 2], [3, 3], [2, 1]])[:batch], np.full(batch, frames), np.array([2, 2, 1])[:batch]]
-        alone = losses.ctc_loss(logits, *map(ts.asarray, rest), reduction="none")
+        alone = ts.jit(partial(losses.ctc_loss, reduction="none"), backend="reference")(logits, *rest)
         np.testing.assert_allclose(np.asarray(function(np.asarray(logits), *rest)), np.asarray(alone), rtol=1e-12)
         both = [np.stack([one, one[::-1] if at else one]) for at, one in enumerate((np.asarray(logits), *rest))]
-        found = ts.vmap(losses.ctc_loss)(*map(ts.asarray, both))
-        wanted = [losses.ctc_loss(*(ts.asarray(one[at]) for one in both)) for at in range(2)]
-        np.testing.assert_allclose(np.asarray(found), np.asarray(ts.ops.stack(wanted)), rtol=1e-12)
+        found = ts.jit(ts.vmap(losses.ctc_loss), backend="reference")(*both)
+        plain = ts.jit(losses.ctc_loss, backend="reference")
+        wanted = [np.asarray(plain(*(one[at] for one in both))) for at in range(2)]
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-12)
     assert function.cache_info().misses == 1
 
 
@@ -246,3 +249,17 @@ def test_narrow_floats_are_widened_and_wrong_calls_refused() -> None:
         losses.ctc_loss(ts.zeros((2, 1, 4)), ts.array([1]), ts.array([2]), ts.array([1]))
     with pytest.raises(ArgumentError, match="`margin` above 0"):
         losses.triplet_margin_loss(ts.asarray(X), ts.asarray(X), ts.asarray(X), margin=0)
+
+
+def test_arguments_of_other_libraries_are_answered() -> None:
+    x: Any = ts.ones((2, 3))
+    ops: Any = ts.ops
+    for call, words in (
+        (lambda: losses.cosine_similarity(x, x, dim=1), "write `axis=1`"),
+        (lambda: ops.normalize(x, p=2), "write `order=2`"),
+        (lambda: ops.diag(x, diagonal=1), "write `offset=1`"),
+        (lambda: ts.random.poisson(ts.random.key(0), (2,), lam=3), "write `rate=3`"),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert words in str(caught.value)
