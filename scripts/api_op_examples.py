@@ -19,6 +19,7 @@ OPS = {
     "diag": "ts.ops.diag(y)",
     "diag_embed": "ts.ops.diag_embed(y, 1)",
     "dstack": "ts.ops.dstack([y, s])",
+    "frexp": "ts.ops.frexp(y)[1]",
     "entr": "ts.ops.entr(y)",
     "grid_sample": "ts.ops.grid_sample(image, ts.zeros((1, 2, 3, 2))).shape",
     "hstack": "ts.ops.hstack([y, s])",

@@ -53,6 +53,19 @@ def test_a_function_holds(case: Case) -> None:
     check_case(case, {"i0e": 0, "ndtr": 1}.get(case.name, 2))
 
 
+def test_fractions_and_exponents_are_those_of_numpy() -> None:
+    x = np.array([0.0, -0.0, 1.0, -0.75, 8.0, 1e300, 5e-324, -1e-310, 2.0**-1022, INF, -INF, NAN])
+    for values in (x, np.where(np.abs(x) < 1e30, x, 3.0).astype(np.float32), np.array([6, -3])):
+        for function in (ops.frexp, ts.jit(ops.frexp)):
+            fraction, exponent = function(ts.array(values))
+            expected = np.frexp(values)
+            is_finite = np.isfinite(values)
+            np.testing.assert_array_equal(np.asarray(fraction), expected[0])
+            np.testing.assert_array_equal(np.asarray(exponent), np.where(is_finite, expected[1], 0))
+    slope = ts.jit(ts.grad(lambda x: ops.frexp(x)[0].sum()))(np.array([3.0, 0.3]))
+    np.testing.assert_allclose(np.asarray(slope), [0.25, 2.0])
+
+
 ENDS: dict[str, tuple[Any, list[float], list[float]]] = {
     "ndtri": (ops.ndtri, [0.0, 1.0, -0.1, 1.1, NAN], [-INF, INF, NAN, NAN, NAN]),
     "ndtr": (ops.ndtr, [-INF, INF, NAN], [0.0, 1.0, NAN]),

@@ -16,7 +16,7 @@ from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, promote_operands
 from tessera.frontend.functions.reduction import all as all_of
 from tessera.ir.base.interval import largest_of
-from tessera.types.dtype import BY_NAME, DType, f64
+from tessera.types.dtype import BY_NAME, DType, f64, i64
 from tessera.types.promotion import FLOATING
 
 _INF = float("inf")
@@ -182,6 +182,25 @@ def ldexp(x: Any, exponent: Any) -> Any:
         made = e.mul(made, e.where(is_above, 2.0**1023, e.where(is_below, 2.0**-969, as_tensor(1.0, f64))))
         left = e.sub(left, e.where(is_above, 1023.0, e.where(is_below, -969.0, as_tensor(0.0, f64))))
     return cast(e.mul(made, e.exp2(left)), dtype_of(x))
+
+
+def frexp(x: Any) -> tuple[Any, Any]:
+    """Fractions from a half up to 1, with the sign of `x`, and exponents of 2, as integers: what `ldexp` puts together.
+
+    0, infinities and NaN are their own fractions, with an exponent of 0.
+
+    >>> [one.tolist() for one in ts.ops.frexp(ts.array([8.0, -0.75]))]
+    [[0.5, -0.75], [4, 0]]
+    """
+    (x,) = promote_operands("frexp", (x,), FLOATING)
+    wide = cast(x, f64)
+    is_small = e.lt(e.abs(wide), 2.0**-1000)
+    # What is too small for an exponent of its own is scaled up first, which is exact.
+    bits = e.bitcast(e.abs(e.where(is_small, e.mul(wide, 2.0**100), wide)), i64)
+    found = e.sub(e.shift_right(bits, 52), e.where(is_small, 1122, 1022))
+    has_none = e.logical_or(e.eq(wide, 0.0), e.logical_not(isfinite(wide)))
+    exponent = e.where(has_none, 0, found)
+    return ldexp(x, e.neg(exponent)), exponent
 
 
 def nextafter(x: Any, y: Any) -> Any:
@@ -407,6 +426,7 @@ __all__ = [
     "digamma",
     "erfinv",
     "fmod",
+    "frexp",
     "heaviside",
     "isclose",
     "isfinite",
