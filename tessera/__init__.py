@@ -33,6 +33,7 @@ _HOME = {
     "tessera.api.callbacks": "debug_print io_callback",
     "tessera.api.effects": "deterministic",
     "tessera.api.placement": "device prefetch",
+    "tessera.api.collectives": "mesh",
     "tessera.types.device": "cpu gpu",
     "tessera.compiler.options": "Options",
     "tessera.api.kernel": "kernel Kernel",

@@ -18,9 +18,10 @@ from tessera.api.collectives import (
     save_trace,
     world_size,
 )
+from tessera.api.mesh_layout import shard_of
 from tessera.api.other_names import answer_names as _answer_names
 from tessera.api.shard_map import LOCAL, P, pmap, shard_map
-from tessera.api.sharding import partition, partition_report, shard, shard_of
+from tessera.api.sharding import partition, partition_report, shard
 from tessera.diagnostics.frames import guard_public as _guard
 from tessera.distributed.context import ring_attention, sharded_scan
 from tessera.distributed.exchanges import enter_split, leave_split, shift

@@ -107,22 +107,36 @@ def world_size() -> int:
     return world.size()
 
 
-@contextmanager
-def mesh(*, layout: Any = None, **sizes: int) -> Generator[Mesh]:
-    """Within it, the mesh has these axes: `with mesh(dp=4, tp=2): ...`; ranks of the last axis are neighbours.
+def mesh(devices: Any = None, /, *, layout: Any = None, **sizes: int) -> Mesh:
+    """A mesh with these axes, in force within it: `with mesh(dp=4, tp=2): ...`; ranks of the last axis are neighbours.
+
+    `devices` says of how many ranks it is, or lists them: `mesh(8, dp=4, tp=2)`; without axes it has one, `devices`.
 
     `with mesh(dp=4) as m:` names it, and `with m.axis("dp"):` in a jitted function marks a part that is written for one
     rank of that axis: in the plan (`fn.schedule()`) it is a `tsched.mesh.region`, and collectives there are over axes
     of the regions around them. Axes nest, each once. What runs is the same.
 
     `layout` says over which axes dims of annotations are sharded, by their names: `mesh(dp=4, tp=2, layout={"batch":
-    "dp", "seq": None})`; `"shard"` is the only axis of the mesh, `"replicate"` and None none. `partition` takes it.
+    "dp", "seq": None})`; `"shard"` is the only axis of the mesh, `"replicate"` and None none. `"params"` is for
+    parameters (tensors of modules, and arguments named `params`) of which nothing else is said: they are cut along
+    their first dim. `partition` takes it.
 
-    Raises: RankError (T0712) in a process that is one of several ranks, where they cannot be those of the mesh.
+    `mesh(4).shard(W["d_model"])` shards: an annotation `W = Tensor["vocab", "d_model", f32]` becomes one with a
+    sharding, for a jitted function; a tensor becomes this rank's part, and so does a tree of parameters, by the layout.
+    `shard_report` of the same says what each rank has.
+
+    Raises: RankError (T0712) in a process that is one of several ranks, where they cannot be those of the mesh;
+    ShardingError (T0307) for a layout with axes that it does not have.
+
+    >>> W = ts.Tensor["vocab", "d_model", ts.f32]
+    >>> ts.dist.mesh(4).shard(W["d_model"])
+    Tensor["vocab", "d_model", f32] @ shard(None, "devices")
     """
     for name, size in sizes.items():
         if check_int("mesh", name, size) < 1:
             raise ArgumentError(f"`mesh` takes `{name}` from 1, got {size}", fix=f"write `mesh({name}=2)`")
+    if devices is not None:
+        sizes = _axes_of(devices, sizes)
     axes = tuple({**MESH.get().sizes, **sizes}.items())
     made = mesh_of(axes, MESH.get().layout if layout is None else read_layout(layout, dict(axes)))
     world.current()  # a process that was started as a rank is one from here on
@@ -131,11 +145,22 @@ def mesh(*, layout: Any = None, **sizes: int) -> Generator[Mesh]:
         raise RankError(
             f"{made} has {made.size} ranks, and the world has {ranks}", fix=f"let the sizes of its axes make {ranks}"
         )
-    token = MESH.set(made)
-    try:
-        yield made
-    finally:
-        MESH.reset(token)
+    return made
+
+
+def _axes_of(devices: Any, sizes: dict[str, int]) -> dict[str, int]:
+    """The axes of a mesh of so many devices; raises ArgumentError (T0202) where they are not those."""
+    listed: list[Any] = list(devices) if isinstance(devices, list | tuple | range) else []  # pyright: ignore[reportUnknownArgumentType]
+    count = len(listed) if listed else check_int("mesh", "devices", devices)
+    if listed and listed != list(range(count)):
+        raise ArgumentError(
+            f"a mesh is of the ranks from 0 on, got {listed}", fix=f"write `mesh({count})`, or start fewer ranks"
+        )
+    if count < 1 or (sizes and math.prod(sizes.values()) != count):
+        axes = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        what = f"axes {axes} make {math.prod(sizes.values())}" if sizes else "a mesh has one or more"
+        raise ArgumentError(f"`mesh` is of {count} devices, and {what}", fix="let the sizes of its axes make them")
+    return sizes or {"devices": count}
 
 
 def read_layout(layout: Any, sizes: Mapping[str, int]) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 from tessera.api.autodiff import jit_like
 from tessera.api.jit import Jit
+from tessera.api.mesh_layout import layout_shardings, sharding_of
 from tessera.diagnostics.codes import ArgumentError, ShardingError
 from tessera.frontend.annotations import signature_of
 from tessera.frontend.arguments import check_callables, explain_transform
@@ -28,43 +29,6 @@ from tessera.types.annotation import TensorAnnotation
 from tessera.types.policy import SILENT
 from tessera.types.shape import TensorType
 from tessera.types.sharding import DimAxes, Sharding, check_sharding
-
-
-def sharding_of(what: str, given: Any, rank: int) -> Sharding:
-    """The sharding that a value stands for: a `Sharding`, its text, an axis or None for each dim, or axes by dim.
-
-    Raises ShardingError (T0307) where it is none, or of another number of dims.
-    """
-    if given is None:
-        return Sharding.whole(rank)
-    if isinstance(given, Sharding):
-        made = given
-    elif isinstance(given, str):
-        made = Sharding.parse(given)
-    elif isinstance(given, Mapping):
-        made = _by_dim(what, cast("Mapping[Any, Any]", given), rank)
-    elif isinstance(given, tuple | list):
-        made = Sharding.of(*cast("Sequence[Any]", given))
-    else:
-        raise ShardingError(
-            f"{what} is sharded as {given!r}, which is no sharding",
-            fix='write `("dp", None)`, `{0: "dp"}` or `Sharding.of("dp", None)`',
-        )
-    if len(made.dims) != rank:
-        raise ShardingError(
-            f"{what} has {rank} dims, and its sharding {made} is of {len(made.dims)}",
-            fix="give axes, or None, for each dim",
-        )
-    return made
-
-
-def _by_dim(what: str, given: Mapping[Any, Any], rank: int) -> Sharding:
-    dims: list[Any] = [None] * rank
-    for dim, axes in given.items():
-        if isinstance(dim, bool) or not isinstance(dim, int) or not -rank <= dim < rank:
-            raise ShardingError(f"{what} has dims 0 to {rank - 1}, and its sharding names dim {dim!r}")
-        dims[dim] = axes
-    return Sharding.of(*dims)
 
 
 def shard(*given: Any, **named: Any) -> Any:
@@ -131,7 +95,6 @@ def partition(function: Callable[..., Any], in_shardings: Any = None, out_shardi
     """
     check_callables("partition", function=function)
     inner = function if isinstance(function, Jit) else Jit(function)
-    static = [one.static for one in inner.parameters]
 
     def run_part(*args: Any, **kwargs: Any) -> Any:
         mesh = _mesh_here()
@@ -143,9 +106,7 @@ def partition(function: Callable[..., Any], in_shardings: Any = None, out_shardi
             leaves, tree = flatten(argument, keep_order=True)
             name = inner.parameters[number].name if number < len(inner.parameters) else f"argument {number}"
             paths = leaf_paths(tree, name)
-            given = _argument_sharding(in_shardings, inner, number, len(args), mesh)
-            is_static = number < len(static) and static[number]
-            specs: Sequence[Any] = _leaf_shardings(name, None if is_static else given, tree)
+            specs = _leaf_specs(in_shardings, inner, number, len(args), mesh, tree)
             made = [
                 _enter(trace, mesh, leaf, spec, path, operands, shardings)
                 for leaf, spec, path in zip(leaves, specs, paths, strict=True)
@@ -175,41 +136,18 @@ def _mesh_here() -> Mesh:
     return mesh
 
 
-def declared_sharding(name: str, annotation: Any, mesh: Mesh) -> Sharding | None:
-    """What an annotation says, and the layout of the mesh of its dims by name; None where neither says anything.
-
-    Raises ShardingError (T0307) where both do and differ, or the layout has an axis for two dims of the tensor.
-    """
-    if not isinstance(annotation, TensorAnnotation):
-        return None
-    layout, names = dict(mesh.layout), [str(dim) for dim in annotation.dims]
-    if not any(name in layout for name in names):
-        return annotation.sharding
-    given = annotation.sharding
-    for at, dim in enumerate(names):
-        if given is not None and dim in layout and given.dims[at] != layout[dim]:
-            raise ShardingError(
-                f"`{name}` is annotated as {annotation}, and the layout of the mesh shards its dim `{dim}` over "
-                f"{', '.join(layout[dim]) or 'nothing'}",
-                fix="leave one of them out",
-            )
-    dims = [layout.get(dim, () if given is None else given.dims[at]) for at, dim in enumerate(names)]
-    used = [axis for own in dims for axis in own]
-    twice = next((axis for axis in used if used.count(axis) > 1), None)
-    if twice is not None:
-        both = " and ".join(f"`{dim}`" for dim, own in zip(names, dims, strict=True) if twice in own)
-        raise ShardingError(
-            f"the layout of the mesh shards dims {both} of `{name}`, {annotation}, over one axis, `{twice}`",
-            notes=("rule: a rank has one position along an axis, so that it has one part along it",),
-            fix="shard one of them over another axis",
-        )
-    return Sharding.of(*dims)
+def _leaf_specs(in_shardings: Any, inner: Jit, number: int, count: int, mesh: Mesh, tree: Tree) -> list[Any]:
+    """The sharding of each leaf of an argument: what is given, or what annotations and the layout of the mesh say."""
+    own = inner.parameters[number] if number < len(inner.parameters) else None
+    if in_shardings is not None:
+        given = None if own is not None and own.static else _argument_sharding(in_shardings, number, count)
+        return _leaf_shardings(own.name if own is not None else f"argument {number}", given, tree)
+    if own is None or own.static:
+        return [None] * tree.leaf_count
+    return layout_shardings(own.name, own.annotation, tree, mesh)
 
 
-def _argument_sharding(in_shardings: Any, inner: Jit, number: int, count: int, mesh: Mesh) -> Any:
-    if in_shardings is None:
-        own = inner.parameters[number] if number < len(inner.parameters) else None
-        return None if own is None else declared_sharding(own.name, own.annotation, mesh)
+def _argument_sharding(in_shardings: Any, number: int, count: int) -> Any:
     if callable(in_shardings):
         return in_shardings
     if not isinstance(in_shardings, tuple | list):
@@ -333,27 +271,3 @@ def partition_report(function: Callable[..., Any]) -> Any:
             fix="call it first",
         )
     return found
-
-
-def shard_of(x: Any, sharding: Any) -> Any:
-    """This rank's part of `x`, which is the same on every rank, on the mesh around: `shard_of(x, ("dp", None))`.
-
-    Raises: ShardingError (T0307) where `x` cannot be sharded so.
-
-    >>> with ts.dist.mesh(dp=1):
-    ...     ts.dist.shard_of(ts.ones((2, 2)), ("dp", None)).shape
-    (2, 2)
-    """
-    mesh, whole = mesh_in_force(), as_tensor(x)
-    own = type_of(whole)
-    made = sharding_of("`x` of `shard_of`", sharding, own.rank)
-    check_sharding("x", own, made, mesh.sizes)
-    rank = world.rank()
-    index: list[slice] = []
-    for dim, axes in zip(own.shape, made.dims, strict=True):
-        at, parts = 0, 1
-        for axis in axes:
-            at, parts = at * mesh.sizes[axis] + mesh.position(axis, rank), parts * mesh.sizes[axis]
-        size = (dim.value or 0) // parts
-        index.append(slice(at * size, (at + 1) * size) if axes else slice(None))
-    return whole[tuple(index)] if made.axes else whole

@@ -200,6 +200,8 @@ class Module:
     """
 
     torch_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    has_parameters: ClassVar[bool] = True
+    """Its tensors are what `params` in the layout of a mesh cuts."""
     """How the tensors of a layer are stored by PyTorch, where otherwise: permutations of axes by field name."""
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -74,6 +74,18 @@ class TensorAnnotation:
             )
         return replace(self, sharding=other.resolve(str(self), [str(dim) for dim in self.dims]))
 
+    def __getitem__(self, names: str | tuple[str, ...]) -> NamedDims:
+        """Some of its dims by name: `W["d_model"]`, which `mesh(4).shard` cuts."""
+        listed = names if isinstance(names, tuple) else (names,)
+        known = [str(dim) for dim in self.dims]
+        for name in listed:
+            if known.count(name) != 1:
+                raise AnnotationError(
+                    f"`{self}` has {known.count(name)} dims named {name!r}",
+                    fix=f"its dims are {', '.join(known) or 'none'}; name one that it has once",
+                )
+        return NamedDims(self, listed)
+
     def __or__(self, other: Any) -> Any:
         """One of several, as in `Tensor["B", f32] | None`."""
         return Union[self, other]  # noqa: UP007 - this is what `|` means here
@@ -93,6 +105,14 @@ class TensorAnnotation:
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Present so that `typing` takes this value for a type; an annotation is not one to make values of."""
         raise AnnotationError(f"`{self}` describes a tensor; make one with `tessera.array` or `tessera.zeros`")
+
+
+@frozen
+class NamedDims:
+    """Some dims of an annotation: `W["d_model"]`."""
+
+    annotation: TensorAnnotation
+    names: tuple[str, ...]
 
 
 Item: TypeAlias = "str | int | Dim | DType | PolicyType | ComputeMode"

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 from math import prod
 from threading import Event
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tessera.diagnostics.codes import RankError
 from tessera.runtime.private_files import make_folder, open_lock
@@ -127,12 +127,39 @@ class Mesh:
         """`with mesh.axis("data"):` in a traced program: see `tessera.dist.mesh`."""
         return OPEN_AXIS[0](self, name)
 
+    def shard(self, x: Any, *dims: Any, **axes: Any) -> Any:
+        """`x` sharded over this mesh: `mesh(4).shard(W["d_model"])`. See `tessera.dist.mesh`.
+
+        An annotation, or some dims of one, is that annotation with its sharding; a tensor, or a tree of them, is this
+        rank's part. `dims` are cut over the axes that the layout has for them, or over the only axis; `axes` names
+        them: `m.shard(W, d_model="tp")`. Without dims, what annotations and the layout say holds.
+        """
+        return SHARD[0](self, x, dims, axes)
+
+    def shard_report(self, x: Any, *dims: Any, **axes: Any) -> Any:
+        """What `shard` of the same does, as a table: whole, sharding, part and bytes of each tensor."""
+        return SHARD[1](self, x, dims, axes)
+
+    def __enter__(self) -> Self:
+        _OUTER.set((*_OUTER.get(), MESH.get()))
+        MESH.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        *others, last = _OUTER.get()
+        _OUTER.set(tuple(others))
+        MESH.set(last)
+
     def __str__(self) -> str:
         return f"mesh({', '.join(f'{name}={size}' for name, size in self.axes)})"
 
 
 OPEN_AXIS: list[Callable[[Mesh, str], AbstractContextManager[None]]] = []
 """What opens the scope of an axis in a traced program; whoever traces programs puts it here."""
+
+
+SHARD: list[Callable[[Mesh, Any, tuple[Any, ...], dict[str, Any]], Any]] = []
+"""What shards values over a mesh, and what reports it; whoever knows annotations puts them here."""
 
 
 @cache
@@ -143,6 +170,8 @@ def mesh_of(axes: tuple[tuple[str, int], ...], layout: tuple[tuple[str, tuple[st
 
 NONE = mesh_of(())
 MESH: ContextVar[Mesh] = ContextVar("mesh", default=NONE)
+_OUTER: ContextVar[tuple[Mesh, ...]] = ContextVar("outer meshes", default=())
+"""The meshes that were in force where those around were entered."""
 
 
 def mesh_in_force(_key: Any = None, _missing: Any = None) -> Mesh:
