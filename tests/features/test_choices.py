@@ -91,6 +91,10 @@ def reduce(x: Any) -> Any:
     return y + ops.exp(x) @ x
 
 
+def gathered(x: Any, w: Any) -> Any:
+    return ts.dist.all_gather(x, "dp") @ w
+
+
 @ts.kernel
 def shifted(x: ts.KTile["M", "N", ts.f32]) -> ts.KTile["M", "N", ts.f32]:
     """Every element, and one."""
@@ -178,6 +182,7 @@ CASES: dict[str, Case] = {
     "matrix.epilogue": Case(transposed, many(ml_dtypes.bfloat16), "after", "target", "cuda"),
     "math.exp": Case(ops.exp, (full(64),), "hardware", "llvm", "cuda"),
     "launch.streams": Case(several, (full(64, 64),), 2, "llvm", "cuda"),
+    "collectives.chunks": Case(gathered, (full(8, 8), full(8, 8)), 2, "schedule"),
     "collectives.overlap": Case(reduce, (full(8, 8),), False, "schedule"),
 }
 

@@ -16,6 +16,8 @@ from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.compilation import Chooser, Model
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.graph.collective_chunks import choose_chunks
+from tessera.ir.graph.passes.chunk_collective_matmuls import KNOB as COLLECTIVE_CHUNKS
 from tessera.ir.schedule.host_program.memory import launch_of
 from tessera.ir.schedule.typed_ops import CallOp, GuardOp
 from tessera.ir.target.architectures import host_machine, level_of, machine_of, target_text
@@ -387,7 +389,7 @@ class _Cpu:
     """The CPU backend, as `compiler/backend.py` describes one."""
 
     accumulation_units: tuple[str, ...] = ()
-    models: Mapping[str, tuple[str, Model]] = {}
+    models: Mapping[str, tuple[str, Model]] = {COLLECTIVE_CHUNKS: ("ranks of one machine", choose_chunks)}
     times: Mapping[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any]], float | None]] = {}
 
     def compilation(self, options: CompileOptions, chooser: Chooser) -> CpuBackend:

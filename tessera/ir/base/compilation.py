@@ -81,6 +81,7 @@ KNOBS: Mapping[str, str] = {
     "matrix.epilogue": "where an epilogue on tensor cores runs",
     "math.exp": "how a GPU computes `exp`: exactly as the recipe, or by its own instruction",
     "launch.streams": "CUDA streams of a program",
+    "collectives.chunks": "in how many chunks a contraction goes with the collectives beside it",
     "collectives.overlap": "whether kernels run while ranks communicate",
 }
 """Every choice that a compilation makes and `overrides` may fix. One that is asked for and not declared is a bug."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.base.compilation import Chooser
+from tessera.ir.base.compilation import Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import Legality
@@ -15,6 +15,7 @@ from tessera.ir.graph.passes.check_effects import CheckEffects
 from tessera.ir.graph.passes.check_placement import CheckPlacement
 from tessera.ir.graph.passes.check_policy import CheckPolicy
 from tessera.ir.graph.passes.choose_segments import ChooseSegments
+from tessera.ir.graph.passes.chunk_collective_matmuls import ChunkCollectiveMatmuls
 from tessera.ir.graph.passes.chunk_contractions import LIMIT, ChunkContractions
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
@@ -55,14 +56,21 @@ sum state their accumulator."""
 
 
 def pipeline(
-    *, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT, kept: int = 0, fast: bool = False
+    *,
+    checks: bool = False,
+    level: int = BYTES,
+    joining: int = 0,
+    limit: int = LIMIT,
+    kept: int = 0,
+    fast: bool = False,
+    chooser: Chooser | None = None,
 ) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
 
     `level` is how much of a forward part the backward part may rematerialize; `joining` is how many blocks a machine
     computes at a time that joins segments of K in its kernels, 0 for one that does not. Products of more than `limit`
     bytes are computed in chunks where they can be; `kept` is how many bytes gradients of scores may have. With `fast`,
-    rewrites may round otherwise than the ops they replace.
+    rewrites may round otherwise than the ops they replace. `chooser` says in how many chunks collectives go.
     """
     return (
         # First: what an op means is known once its attributes are values, and all others match on them.
@@ -91,6 +99,8 @@ def pipeline(
         FoldConstants(),
         # After constants are folded, so that only real computation keeps two collectives apart.
         MergeCollectives(),
+        # After merging, which would join what is split here, and before collectives are exchanges and reductions.
+        ChunkCollectiveMatmuls(chooser or StaticChooser()),
         # After merging, so that one exchange is split and not several; the reductions are ordinary ops from here on.
         SplitCollectives(),
         # After all ops have their lowering, which says what they cost, and before what is rematerialized is dead code.

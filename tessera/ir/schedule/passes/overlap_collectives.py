@@ -14,7 +14,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.host_program.memory import ANNOTATIONS, overwritten_by, strip_aliases
 from tessera.ir.schedule.plan import all_effects, programs_in
-from tessera.ir.schedule.typed_ops import CollectiveStartOp, CollectiveWaitOp
+from tessera.ir.schedule.typed_ops import AliasOp, CollectiveStartOp, CollectiveWaitOp
 from tessera.types.effect import Effects, may_swap
 from tessera.types.frozen import frozen
 
@@ -177,7 +177,7 @@ def _leading(ops: Sequence[Operation], needs: Sequence[set[int]]) -> set[int]:
 
 
 def _rank(op: Operation, leads: bool) -> int:
-    if isinstance(op, ANNOTATIONS):
+    if isinstance(op, (AliasOp, *ANNOTATIONS)):  # another shape of a value takes no time, and a start may read it
         return 0
     if isinstance(op, CollectiveStartOp):
         return 1
