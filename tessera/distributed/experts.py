@@ -71,7 +71,7 @@ def split(module: MoE, config: Any) -> SplitMoE:
     """The layer that runs on a rank's experts."""
     wire = "" if config.wire is None else config.wire
     axes = config.sample_axes if config.shards is None else ()
-    fields = (module.router, module.gate, module.up, module.down, module.top)
+    fields = (module.router, module.gate, module.up, module.down, module.top, module.bias, module.rate)
     return SplitMoE(*fields, config.expert, config.capacity, wire, axes, config.throttle)
 
 
@@ -84,14 +84,11 @@ class SplitMoE(MoE):
     balanced_axes: tuple[str, ...] = ()
     throttle: Throttle | None = None
 
-    def __call__(self, x: Any) -> tuple[Any, Any]:
+    def _run(self, x: Any) -> tuple[tuple[Any, Any], Any]:
         ranks, width = size_of(self.axis), self.gate.shape[1]
         experts = self.gate.shape[0] * ranks
         tokens = x.reshape(-1, width)
-        scores = self.router(tokens)
-        probabilities = ops.softmax(ops.astype(scores, scores.dtype.compute))
-        weights, chosen = ops.topk(probabilities, self.top)
-        weights = weights / weights.sum(axis=-1, keepdims=True)
+        probabilities, weights, chosen = self._route(tokens)
         assigned = chosen.reshape(-1)
         slots, sizes, capacity = self._slots(assigned, experts, tokens.shape[0])
         rows = ops.take(tokens, ops.iota((assigned.shape[0],)) // self.top)
@@ -99,7 +96,7 @@ class SplitMoE(MoE):
         made = self._run_buckets(buckets, experts, capacity)
         mixed = ops.take(made, slots, mode="drop").reshape(-1, self.top, width)
         mixed = mixed * ops.cast_like(ops.expand_dims(weights, -1), mixed)
-        return mixed.sum(axis=1).reshape(x.shape), self._balance(probabilities, sizes)
+        return (mixed.sum(axis=1).reshape(x.shape), self._balance(probabilities, sizes)), self._loads(sizes)
 
     def _slots(self, assigned: Any, experts: int, tokens: int) -> tuple[Any, Any, int]:
         """The place of each assignment in the buckets, behind their end where it is dropped; tokens of each expert."""
@@ -131,6 +128,14 @@ class SplitMoE(MoE):
         if size_of(self.axis) == 1:
             return rows
         return quantized_all_to_all(rows, self.axis, BY_NAME[self.wire]) if self.wire else all_to_all(rows, self.axis)
+
+    def _loads(self, sizes: Any) -> Any:
+        """The tokens of each expert on all ranks that have other tokens: biases are the same on all of them."""
+        if self.bias is None:
+            return sizes
+        for axis in self.balanced_axes or (self.axis,):
+            sizes = all_reduce(sizes, axis) if size_of(axis) > 1 else sizes
+        return sizes
 
     def _balance(self, probabilities: Any, sizes: Any) -> Any:
         """The balance of all ranks' tokens, or of each shard by itself where bits do not depend on ranks."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
-from tessera.api.eager import Tensor
+from tessera.api.autodiff import stop_gradient
+from tessera.api.eager import Tensor, zeros
 from tessera.api.randomness import split
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.functions import public as ops
 from tessera.nn import initializers
 from tessera.nn.layers import Initializer, Linear, check_last, check_sizes
-from tessera.nn.module import Module
+from tessera.nn.module import Module, buffer
 from tessera.types.dtype import f32, i64
 
 
@@ -104,6 +105,11 @@ class MoE(Module):
     whatever the load of an expert. The result is a pair: the sum of the experts' results by their normalized
     probabilities, and a loss that is 1 where all experts have equal load, to be added to that of training.
 
+    With `bias_rate` the load is balanced without that loss, as in DeepSeek-V3: each expert has a bias that is added to
+    its probability where experts are chosen, and nowhere else. `train(x)` gives the result and the layer with its
+    biases raised by the rate where an expert had less than the mean load, and lowered where it had more. Biases are a
+    buffer (`split_buffers`) and have no gradient.
+
     >>> layer = ts.nn.MoE.init(ts.random.key(0), 8, 16, experts=4, top=2)
     >>> y, balance = layer(ts.random.normal(ts.random.key(1), (3, 5, 8)))
     >>> y.shape, balance.shape
@@ -115,6 +121,8 @@ class MoE(Module):
     up: Tensor
     down: Tensor
     top: int
+    bias: Tensor | None = buffer(default=None)
+    rate: float = 0.0
 
     @classmethod
     def init(
@@ -125,6 +133,7 @@ class MoE(Module):
         *,
         experts: int,
         top: int = 2,
+        bias_rate: float | None = None,
         weight_init: Initializer | None = None,
         down_init: Initializer | None = None,
         dtype: Any = f32,
@@ -134,6 +143,10 @@ class MoE(Module):
         if top > experts:
             raise ArgumentError(
                 f"`MoE` gives a token to {top} of {experts} experts", fix="make `top` at most `experts`"
+            )
+        if bias_rate is not None and not 0 < bias_rate < 1:
+            raise ArgumentError(
+                f"`MoE` moves biases by `bias_rate` between 0 and 1 a step, got {bias_rate!r}", fix="write 1e-3"
             )
         keys = split(key, 4)
 
@@ -149,24 +162,63 @@ class MoE(Module):
             weights(keys[2], width, hidden, weight_init),
             weights(keys[3], hidden, width, down_init or weight_init),
             top,
+            None if bias_rate is None else zeros((experts,)),
+            bias_rate or 0.0,
         )
 
     def __call__(self, x: Any) -> tuple[Any, Any]:
-        check_last("MoE", x, self.gate.shape[1], "features")
-        experts, width = self.gate.shape[0], self.gate.shape[1]
-        tokens = x.reshape(-1, width)
+        return self._run(x)[0]
+
+    def train(self, x: Any) -> tuple[tuple[Any, Any], Self]:
+        """The result of a call, and the layer with biases that even out the loads of this call.
+
+        Raises ArgumentError (T0202) for a layer without biases.
+
+        >>> layer = ts.nn.MoE.init(ts.random.key(0), 8, 16, experts=4, top=1, bias_rate=0.01)
+        >>> (y, _), layer = layer.train(ts.random.normal(ts.random.key(1), (12, 8)))
+        >>> y.shape, layer.bias.shape
+        ((12, 8), (4,))
+        """
+        self._check_bias()
+        found, loads = self._run(x)
+        return found, self.update_bias(loads)
+
+    def update_bias(self, loads: Any) -> Self:
+        """The layer with its biases moved by `rate` towards equal `loads`, the tokens of each expert."""
+        bias = self._check_bias()
+        loads = stop_gradient(ops.cast_like(loads, bias))
+        return self.replace(bias=bias + self.rate * ops.sign(loads.mean() - loads))
+
+    def _check_bias(self) -> Tensor:
+        if self.bias is None:
+            raise ArgumentError("this `MoE` has no biases", fix="make it with `MoE.init(..., bias_rate=1e-3)`")
+        return self.bias
+
+    def _route(self, tokens: Any) -> tuple[Any, Any, Any]:
+        """The probabilities of all experts for each token, the weights of those that it goes to, and their numbers."""
         # Probabilities decide by differences: in 16 bits near ones would tie.
         scores = self.router(tokens)
         probabilities = ops.softmax(ops.astype(scores, scores.dtype.compute))
-        weights, chosen = ops.topk(probabilities, self.top)
-        weights = weights / weights.sum(axis=-1, keepdims=True)
+        if self.bias is None:
+            weights, chosen = ops.topk(probabilities, self.top)
+        else:
+            ranked = stop_gradient(probabilities + ops.cast_like(self.bias, probabilities))
+            chosen = ops.topk(ranked, self.top)[1]
+            weights = ops.take_along_axis(probabilities, chosen, axis=-1)
+        return probabilities, weights / weights.sum(axis=-1, keepdims=True), chosen
+
+    def _run(self, x: Any) -> tuple[tuple[Any, Any], Any]:
+        """The result, and how many tokens each expert had."""
+        check_last("MoE", x, self.gate.shape[1], "features")
+        experts, width = self.gate.shape[0], self.gate.shape[1]
+        tokens = x.reshape(-1, width)
+        probabilities, weights, chosen = self._route(tokens)
         assigned = chosen.reshape(-1)
         sizes = (ops.expand_dims(assigned, 1) == ops.iota((1, experts), 1)).astype(i64).sum(axis=0)
         mixed = self._run_experts(tokens, assigned, sizes)
         mixed = mixed.reshape(-1, self.top, width) * ops.cast_like(ops.expand_dims(weights, -1), mixed)
-        return mixed.sum(axis=1).reshape(x.shape), balance_loss(
-            probabilities.mean(axis=0), sizes, probabilities.shape[0] * self.top
-        )
+        balance = balance_loss(probabilities.mean(axis=0), sizes, probabilities.shape[0] * self.top)
+        return (mixed.sum(axis=1).reshape(x.shape), balance), sizes
 
     def _run_experts(self, tokens: Any, assigned: Any, sizes: Any) -> Any:
         """What the expert `assigned[i]` gives for the token `i // top`, for each `i`."""

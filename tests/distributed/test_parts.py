@@ -2,7 +2,7 @@
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
+# pyright: reportUnknownVariableType=false, reportPrivateUsage=false
 from __future__ import annotations
 
 from typing import Any
@@ -148,7 +148,7 @@ def test_p5_p7_1_p8_experts_on_four_ranks_are_those_of_one_and_hooks_cap_them() 
 
     def run(rank: int) -> Any:
         own = slice(rank, rank + 1)
-        fields = (layer.router, layer.gate[own], layer.up[own], layer.down[own], layer.top, "ep")
+        fields = (layer.router, layer.gate[own], layer.up[own], layer.down[own], layer.top, None, 0.0, "ep")
 
         def call(x: Any, capacity: Any = None, wire: str = "", throttle: Any = None) -> Any:
             with dist.dropped_tokens() as dropped:
@@ -173,6 +173,53 @@ def test_p5_p7_1_p8_experts_on_four_ranks_are_those_of_one_and_hooks_cap_them() 
         assert capped[2] == np.maximum(sizes - 1, 0).sum()
         share = 2  # ceil(6 tokens * 2 * 0.5 / 4 experts)
         assert dropped == np.maximum(sizes - share, 0).sum()
+
+
+def test_p8_biases_balance_the_load_without_a_loss_and_have_no_gradient() -> None:
+    """A router that prefers one expert: its load falls to the share of all, on four ranks as on one."""
+    layer = ts.nn.MoE.init(ts.random.key(0), 8, 4, experts=4, top=1, bias_rate=0.004)
+    tilt = np.zeros((8, 4), np.float32)
+    tilt[0, 0] = 1.5  # feature 0 is 1 in all tokens
+    layer = layer.replace(router=layer.router.replace(weight=layer.router.weight + tilt))
+    x = values(4, 32, 8)
+    x[..., 0] = 1.0
+
+    def loads(layer: Any, x: Any) -> Any:
+        return layer._run(x)[1]
+
+    def train(layer: Any, x: Any, steps: int = 150, **options: Any) -> list[Any]:
+        step, found = ts.jit(lambda layer, x: (loads(layer, x), layer.train(x)[1].bias), **options), list[Any]()
+        for _ in range(steps):
+            counts, bias = step(layer, x)
+            layer = layer.replace(bias=bias)
+            found.append(np.asarray(counts))
+        return [*found, np.asarray(layer.bias)]
+
+    whole = train(layer, x)
+    first, last, bias = whole[0], whole[-2], whole[-1]
+    assert first.max() > 2 * first.sum() / 4
+    assert last.max() <= 1.25 * last.sum() / 4, last
+    assert bias[0] == bias.min() < 0 < bias.max()
+
+    def run(rank: int) -> Any:
+        own = slice(rank, rank + 1)
+        fields = (layer.router, layer.gate[own], layer.up[own], layer.down[own], 1, layer.bias, layer.rate, "ep")
+        split = SplitMoE(*fields, None, "", ("ep",), None)
+        slope = ts.jit(ts.grad(lambda split, x: (split(x)[0] ** 2.0).sum()), backend="reference")(split, x[own])
+        return train(split, x[own], 3, backend="reference"), np.asarray(slope.bias), np.asarray(slope.router.weight)
+
+    for found, slope, moved in every(on_ranks(run, SECONDS, ep=4)):
+        for got, want in zip(found[:-1], whole[:3], strict=True):
+            np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(slope, np.zeros(4))
+        assert moved.shape == (8, 4)
+    with pytest.raises(ArgumentError, match="this `MoE` has no biases"):
+        ts.nn.MoE.init(ts.random.key(0), 8, 4, experts=4).train(x)
+    with pytest.raises(ArgumentError, match="`bias_rate` between 0 and 1"):
+        ts.nn.MoE.init(ts.random.key(0), 8, 4, experts=4, bias_rate=-1.0)
+    params, buffers = ts.nn.split_buffers(layer)
+    assert params.bias is None
+    assert buffers.bias is not None
 
 
 # Pipelines.
