@@ -289,7 +289,8 @@ class Span:
     """Something that took time: a `kernel`, a `collective`, or a `wait` for one; in nanoseconds.
 
     `line` is where a kernel comes from, and what it is of that line (`model.py:3:36-3:41, backward`). `track` is what
-    it ran in: the thread of a CPU that called it, or a stream of a GPU.
+    it ran in: the thread of a CPU that called it, or a stream of a GPU. `sent` are the bytes of a collective that this
+    rank has for others, as it sends them: those of the dtype on the wire.
     """
 
     kind: str
@@ -299,6 +300,7 @@ class Span:
     rank: int
     line: str = ""
     track: int = 0
+    sent: int = 0
 
     def overlap(self, other: Span) -> int:
         """Nanoseconds that both ran."""
@@ -330,15 +332,20 @@ class Timeline:
         """Whether a kernel has begun, in whatever thread, and is to write here when it ends."""
         return not all(self._kernels[2 + at * _FIELDS + 2] for at in range(min(KERNELS, self._kernels[1])))
 
+    @property
+    def sent(self) -> int:
+        """Bytes that this rank had for others in collectives."""
+        return sum(one.sent for one in self._others)
+
     @contextmanager
-    def span(self, kind: str, name: str) -> Generator[None]:
+    def span(self, kind: str, name: str, sent: int = 0) -> Generator[None]:
         """Note how long a block takes."""
         start = time.monotonic_ns()
         self._open.append((kind, name))
         try:
             yield
         finally:
-            self._others.append(Span(kind, name, start, time.monotonic_ns(), self.rank))
+            self._others.append(Span(kind, name, start, time.monotonic_ns(), self.rank, sent=sent))
             self._open.remove((kind, name))
 
     def running(self) -> list[tuple[str, str]]:
@@ -406,11 +413,11 @@ def is_open() -> bool:
 
 
 @contextmanager
-def span(kind: str, name: str) -> Generator[None]:
+def span(kind: str, name: str, sent: int = 0) -> Generator[None]:
     """Note how long a block takes, where somebody records."""
     with ExitStack() as stack:
         for one in _ACTIVE:
-            stack.enter_context(one.span(kind, name))
+            stack.enter_context(one.span(kind, name, sent))
         yield
 
 

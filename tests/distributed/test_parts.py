@@ -16,11 +16,12 @@ import tessera as ts
 from tessera import dist, ops
 from tessera.diagnostics.codes import ArgumentError, ScheduleError, ShapeError, TracingError
 from tessera.dist import P
-from tessera.distributed.exchanges import sum_by_tree, tree_all_reduce, tree_reduce_scatter
+from tessera.distributed.exchanges import quantized_all_to_all, sum_by_tree, tree_all_reduce, tree_reduce_scatter
 from tessera.distributed.experts import SplitMoE
 from tessera.distributed.pipeline import Message, events_of, plan_of
 from tessera.distributed.placement import Cut, join_host, part_shape, take_host
 from tessera.runtime.ranks.world import mesh_of
+from tessera.types.dtype import BY_NAME, FORMATS
 from tests.runtime.ranks.threads import on_ranks
 
 RNG = np.random.default_rng(11)
@@ -173,6 +174,42 @@ def test_p5_p7_1_p8_experts_on_four_ranks_are_those_of_one_and_hooks_cap_them() 
         assert capped[2] == np.maximum(sizes - 1, 0).sum()
         share = 2  # ceil(6 tokens * 2 * 0.5 / 4 experts)
         assert dropped == np.maximum(sizes - share, 0).sum()
+
+
+def test_p7_1_tokens_in_eight_bits_send_half_of_the_bytes_of_bf16_within_the_error_of_the_dtype() -> None:
+    rows, width, ranks = 4, 256, 2
+    x = values(ranks, ranks, rows, width) * np.float32(10.0)
+
+    def exchange(x: Any, dtype: Any, wire: str) -> Any:
+        x = ops.astype(x, dtype)
+        moved = quantized_all_to_all(x, "ep", BY_NAME[wire]) if wire else dist.all_to_all(x, "ep")
+        return ops.astype(moved, ts.f32)
+
+    def measure(dtype: Any, wire: str) -> tuple[int, list[Any]]:
+        run = ts.jit(lambda x: exchange(x, dtype, wire))
+        with dist.timeline() as timeline:  # of the ranks of this process together
+            found = every(on_ranks(lambda rank: np.asarray(run(x[rank])), SECONDS, ep=ranks))
+        return timeline.sent, found
+
+    # A rank keeps the rows that are for itself, and each row has a scale in f32.
+    others, scale = ranks * (ranks - 1) * rows, 4
+    sent, exact = measure(ts.f32, "")
+    assert sent == others * width * 4
+    half, _ = measure(ts.bf16, "")
+    assert half == others * width * 2
+    for wire in ("f8e4m3", "f8e5m2"):
+        form = FORMATS[wire]
+        narrow, rounded = measure(ts.bf16, wire)
+        assert narrow == others * (width + scale)
+        assert narrow <= half * (0.5 + scale / width)
+        _, found = measure(ts.f32, wire)
+        for got, want in zip(found, exact, strict=True):
+            # Half a unit of the last bit; below the smallest normal number, which is scaled by the row's largest, half
+            # of its steps.
+            largest = np.abs(want).max(axis=-1, keepdims=True)
+            step = largest / form.largest * form.smallest / 2
+            assert (np.abs(got - want) <= np.abs(want) * 2.0 ** -(form.mantissa + 1) * (1 + 2.0**-20) + step).all()
+        assert len(rounded) == ranks
 
 
 def test_p8_biases_balance_the_load_without_a_loss_and_have_no_gradient() -> None:

@@ -173,7 +173,7 @@ class QueuedCommunicator(ABC):
     def _run(self) -> None:
         while (given := self._queue.get()) is not None:
             handle, finish = given
-            with timeline.span("collective", handle.exchange.what):
+            with timeline.span("collective", handle.exchange.what, handle.exchange.sent):
                 self._finish_one(handle, finish or (lambda exchange=handle.exchange: self.perform(exchange)))
 
     def _finish_one(self, handle: Handle, finish: Finish) -> None:

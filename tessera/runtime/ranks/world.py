@@ -44,6 +44,11 @@ class Exchange:
     what: str
     algorithm: str = DIRECT
 
+    @property
+    def sent(self) -> int:
+        """Bytes that a rank has for the others."""
+        return self.bytes * (len(self.group) - 1)
+
 
 class Handle:
     """An exchange under way; `error` is why it failed, once `done` is set."""
