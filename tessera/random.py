@@ -31,7 +31,7 @@ from tessera.api.distributions import (
 from tessera.api.eager import install as _install
 from tessera.api.gamma_distributions import beta, chi_square, dirichlet, gamma, student_t
 from tessera.api.other_names import answer_names as _answer_names
-from tessera.api.randomness import bernoulli, bits, dropout, fold, key, normal, record, run, split, uniform
+from tessera.api.randomness import bernoulli, bits, dropout, fold, key, normal, record, run, split, stream, uniform
 from tessera.diagnostics.frames import guard_public as _guard
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "record",
     "run",
     "split",
+    "stream",
     "student_t",
     "triangular",
     "truncated_normal",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from tessera.api.collectives import axis_index
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend import scopes as scopes
 from tessera.frontend.arguments import check_int, explain_wrong_calls
+from tessera.frontend.call_plans import note_program
 from tessera.frontend.functions.operands import (
     as_tensor,
     check_tensors,
@@ -17,7 +21,10 @@ from tessera.frontend.functions.operands import (
     promote_operands,
 )
 from tessera.frontend.size import Size
+from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
+from tessera.runtime.ranks import world
+from tessera.runtime.ranks.world import mesh_in_force
 from tessera.types.dtype import f32, i64, parse_dtype, u32
 from tessera.types.promotion import FLOATING
 
@@ -93,6 +100,57 @@ def fold(key: Any, data: Any) -> Any:
     _check_key("fold", key)
     number = data if is_tensor(data) or isinstance(data, Size) else check_int("fold", "data", data)
     return apply("fold_key", (key, as_tensor(number, i64)))
+
+
+@explain_wrong_calls
+def stream(key: Any, function: Any, step: Any = 0, *, per: str | Iterable[str] = ()) -> Any:
+    """The key of a stream of numbers: for a function, at a step, and on request for the ranks of mesh axes.
+
+    `function` is a name or a function, `step` a number, that of a traced program too. Another seed, function or step is
+    another stream. All ranks have the same one, and an element depends on its index in the whole, so that a sample is
+    the same whatever is sharded. `per` names mesh axes: ranks that differ in their positions along these have streams
+    of their own, as for noise that is not to be shared.
+
+    >>> base = ts.random.key(7)
+    >>> with ts.dist.mesh(dp=1):
+    ...     noise = ts.random.stream(base, "noise", step=3, per="dp")
+    >>> ts.random.uniform(noise, (2,)).shape
+    (2,)
+
+    Raises: ArgumentError (T0202) for an axis that the mesh does not have.
+    """
+    _check_key("stream", key)
+    name = function if isinstance(function, str) else _name_of(function)
+    made = fold(fold(key, _number_of(f"function {name}")), step)
+    mesh = mesh_in_force()
+    for axis in (per,) if isinstance(per, str) else tuple(per):
+        if axis not in mesh.sizes:
+            raise ArgumentError(
+                f"`stream` is for each rank along `{axis}`, and what is in force is {mesh}",
+                fix=f"call it within `with tessera.dist.mesh({axis}=...)`, or leave `per` out",
+            )
+        note_program(None, (), made, True)  # another rank calls it with the same arguments: there is no plan for it
+        here = mesh.position(axis, world.rank())
+        made = fold(
+            fold(made, _number_of(f"axis {axis}")),
+            axis_index(axis).astype(i64) if dispatch.tracing() is not None else here,
+        )
+    return made
+
+
+def _number_of(text: str) -> int:
+    """A number of 63 bits that stands for a text, in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def _name_of(function: Any) -> str:
+    """What tells functions apart from one process to another."""
+    name = getattr(function, "__qualname__", None)
+    if not isinstance(name, str):
+        raise ArgumentError(
+            f"`stream` takes a function, or a name for one, got {function!r}", fix='write `stream(key, "dropout")`'
+        )
+    return f"{function.__module__}.{name}"
 
 
 @explain_wrong_calls
