@@ -15,6 +15,7 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.ir.base.arrays import Array
+from tests.runtime.ranks.threads import on_ranks
 
 SIZE = 3
 RNG = np.random.default_rng(23)
@@ -155,6 +156,35 @@ def test_random_triples_agree_with_dual_numbers(number: int) -> None:
     triples = [tuple(rng.choices(list(TRANSFORMS), k=3)) for _ in range(TRIPLES)]
     for names in triples[number : number + 4]:
         check_order(names)
+
+
+# With `pmap`: rows of a batch on the ranks of an axis, which have no less than each other's results.
+
+
+def by_pmap(f: Net, axis: str = "dp") -> Net:
+    """As `by_vmap`, with a row on each of two ranks."""
+    return lambda w, x: ts.dist.pmap(f, axis, in_axes=(None, 0))(w, ops.stack((x, x * 0.5))).sum(axis=0)
+
+
+MAPPED: list[tuple[str, str]] = [
+    *((name, "pmap") for name in TRANSFORMS),
+    *(("pmap", name) for name in TRANSFORMS),
+    ("pmap", "pmap"),
+]
+
+
+@pytest.mark.parametrize("names", MAPPED, ids="-".join)
+def test_t6_all_ordered_pairs_with_pmap_agree_with_dual_numbers(names: tuple[str, str]) -> None:
+    axes = {"dp": 2, "tp": 2} if names == ("pmap", "pmap") else {"dp": 2}
+    mine, reference, left = net, reference_net, list(axes)
+    for name in names:
+        mine = by_pmap(mine, left.pop()) if name == "pmap" else TRANSFORMS[name](mine)
+        reference = REFERENCES["vmap" if name == "pmap" else name](reference)
+    run = ts.jit(mine, backend="reference")
+    expected = reference(W, X)
+    for found in on_ranks(lambda _: np.asarray(run(W, X)), **axes):
+        assert not isinstance(found, Exception), found
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12, err_msg=str(names))
 
 
 def test_what_all_orders_are_compared_with_is_right() -> None:
