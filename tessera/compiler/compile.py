@@ -246,7 +246,7 @@ def _schedule(
     joining = _joining(compilation.machine, options)
     kept = plan.limit if joining else 0
     given = {"level": plan.level, "joining": joining, "limit": plan.limit, "kept": kept}
-    passes = graph.pipeline(checks=options.debug, fast=options.fast_math, chooser=chooser, **given)
+    passes = graph.with_chunks(graph.pipeline(checks=options.debug, fast=options.fast_math, **given), chooser)
     if compilation.machine.instructions:
         passes = graph.with_unfolded(passes, compilation.machine.instructions[0])
     if options.fast_math or any(name.partition("@")[0] == SEGMENT for name, _ in options.overrides):

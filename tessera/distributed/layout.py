@@ -129,13 +129,23 @@ def layout_of(params: Any, config: Parallel, mesh: Mesh) -> Layout:
 
 
 def _state_cut(shape: Sequence[int], own: Placement, config: Parallel, mesh: Mesh) -> Cut | None:
-    """The first dim that the data axis divides and nothing else does; None for a tensor that has none."""
+    """The first dim that the data axis divides and nothing else does; None for a tensor that has none.
+
+    Where bits do not depend on ranks, it is one that the shards divide, whatever the ranks are: sums over a part are
+    those over shards of it.
+    """
     count = 1 if config.data is None else mesh.sizes.get(config.data, 1)
     if config.zero == 0 or count == 1 or any(cut.axis == config.data for cut in own):
         return None
-    free = [dim for dim, size in enumerate(shape) if size and size % count == 0 and all(cut.dim != dim for cut in own)]
+    dim = free_dim(shape, own, count if config.shards is None else config.shards)
     assert config.data is not None
-    return Cut(config.data, free[0]) if free else None
+    return None if dim is None else Cut(config.data, dim)
+
+
+def free_dim(shape: Sequence[int], own: Placement, count: int) -> int | None:
+    """The first dim that a number divides and no cut is along."""
+    found = (dim for dim, size in enumerate(shape) if size and size % count == 0 and all(one.dim != dim for one in own))
+    return next(found, None)
 
 
 def _layer_cuts(value: Any, config: Parallel, mesh: Mesh) -> list[Placement]:

@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any, cast
 
 from tessera.api.autodiff import value_and_grad
-from tessera.api.collectives import all_reduce, axis_index
+from tessera.api.collectives import all_gather, all_reduce, axis_index
 from tessera.api.control import scan
 from tessera.api.shard_map import P, take_part
 from tessera.diagnostics.codes import ArgumentError
 from tessera.distributed import layout as layouts
 from tessera.distributed.exchanges import scatter_sum, sum_by_tree, tree_all_reduce, tree_reduce_scatter
 from tessera.distributed.experts import check_wire
-from tessera.distributed.layout import Layout, Parallel, layout_of
+from tessera.distributed.layout import Layout, Parallel, free_dim, layout_of
 from tessera.distributed.pipeline import plan_of
-from tessera.distributed.placement import Cut, join_traced, take_traced
+from tessera.distributed.placement import Cut, Placement, join_traced, take_traced
 from tessera.distributed.rebuild import rebuild
 from tessera.distributed.stages import Whole
 from tessera.frontend.arguments import check_bool, check_int
@@ -149,19 +149,48 @@ class Recipe:
 
     def sum_squares(self, tree: Any, totals: Sequence[Any], *, has_parts: bool = True) -> Sequence[Any]:
         """Sums of squares of whole gradients, of those of the parts that this rank has."""
-        names = leaf_names(flatten(tree, keep_order=True)[1])
+        leaves, form = flatten(tree, keep_order=True)
+        numbers = [self.layout.numbers[name] for name in leaf_names(form)]
+        cuts = [(*self.layout.stored[at], *(self._state_cut(at) if has_parts else ())) for at in numbers]
+        done = {} if self.config.shards is None else self._sum_shards(leaves, totals, numbers, cuts)
         made: list[Any] = []
-        for name, total in zip(names, totals, strict=True):
-            at = self.layout.numbers[name]
-            cuts = (*self.layout.stored[at], *(self._state_cut(at) if has_parts else ()))
-            for axis in dict.fromkeys(cut.axis for cut in cuts):
-                total = all_reduce(total, axis) if self.mesh.sizes.get(axis, 1) > 1 else total
+        for number, (own, total) in enumerate(zip(cuts, totals, strict=True)):
+            total, skipped = (done[number], self.config.data) if number in done else (total, None)
+            for axis in dict.fromkeys(cut.axis for cut in own):
+                total = all_reduce(total, axis) if axis != skipped and self.mesh.sizes.get(axis, 1) > 1 else total
             made.append(total)
         axis = self.config.pipeline
         if axis is None or self.mesh.sizes.get(axis, 1) == 1:
             return made
         # Stages have different numbers of parameters: they agree on one sum.
         return [all_reduce(sum_in_order(made), axis)]
+
+    def _sum_shards(
+        self, leaves: Sequence[Any], totals: Sequence[Any], numbers: Sequence[int], cuts: Sequence[Placement]
+    ) -> dict[int, Any]:
+        """Sums of squares by a tree over shards of each gradient that they divide: the same bits on any data ranks."""
+        count, data = self.config.shards or 1, self.config.data
+        ranks = 1 if data is None else self.mesh.sizes.get(data, 1)
+        made, divided = dict[int, Any](), list[int]()
+        for number, (leaf, at, own) in enumerate(zip(leaves, numbers, cuts, strict=True)):
+            mine = [cut.dim for cut in own if cut.axis == data and ranks > 1]
+            shape, others = self.layout.shapes[at], tuple(cut for cut in own if cut.axis != data)
+            dim = free_dim(shape, others, count) if not mine else mine[0] if shape[mine[0]] % count == 0 else None
+            if dim is None:
+                continue
+            local = count // ranks if mine else count
+            parts = (*leaf.shape[:dim], local, leaf.shape[dim] // local, *leaf.shape[dim + 1 :])
+            apart = ops.moveaxis(ops.reshape(ops.cast_like(leaf, totals[number]), parts), dim, 0)
+            rows = ops.reshape(apart, (local, -1))
+            squares = ops.sum(rows * rows, axis=1)
+            made[number] = sum_by_tree([squares[one] for one in range(local)])
+            divided += [number] if mine else []
+        if divided and data is not None:
+            own = ops.stack([ops.cast_like(made[one], made[divided[0]]) for one in divided])
+            every = all_gather(ops.expand_dims(own, 0), data)
+            whole = sum_by_tree([every[rank] for rank in range(ranks)])
+            made |= {number: ops.cast_like(whole[at], made[number]) for at, number in enumerate(divided)}
+        return made
 
     def _state_cut(self, at: int) -> tuple[Cut, ...]:
         cut = self.layout.states[at]

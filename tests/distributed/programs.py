@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,11 +37,11 @@ def loss(model: Any, batch: Any) -> Any:
     return model.loss(batch["x"], batch["y"])
 
 
-def train(of: Any, choices: dict[str, Any] | None, steps: int) -> dict[str, Any]:
+def train(of: Any, choices: dict[str, Any] | None, steps: int, **options: Any) -> dict[str, Any]:
     """Losses and norms of gradients at each step, and the whole parameters at the end, as ranks of a recipe train."""
     model = ts.nn.GPT.init(ts.random.key(0), of)
     recipe = None if choices is None else dist.recipe(model, **choices)
-    step = ts.train.make_step(loss, OPTIMIZER, recipe=recipe, grad_norm=True)
+    step = ts.train.make_step(loss, OPTIMIZER, recipe=recipe, grad_norm=True, **options)
     state = ts.train.State.init(model, OPTIMIZER, recipe=recipe)
     bytes_of_state = sum(leaf.nbytes for leaf in leaves(state.opt_state))
     losses, norms, first = list[float](), list[float](), list[Any]()
@@ -91,3 +94,33 @@ def gathered_weights(depth: int) -> tuple[int, list[tuple[int, int]]]:
         memory = step.profile(ts.train.State.init(model, OPTIMIZER, recipe=recipe), batch(0)).memory
     held = [one for one in memory.tensors if one.shape == (16, 48) and one.name.startswith("collective_start")]
     return memory.steps, [(one.first_step, one.last_step) for one in held]
+
+
+def train_recipes(cases: list[tuple[Any, dict[str, Any], dict[str, int]]], steps: int) -> list[tuple[list[float], str]]:
+    """The losses of each recipe on the ranks of its mesh, and a digest of the bits of the parameters at its end."""
+    found: list[tuple[list[float], str]] = []
+    for of, choices, axes in cases:
+        with dist.mesh(**axes):
+            run = train(of, choices, steps)
+        bits = hashlib.sha256(b"".join(one.tobytes() for one in (run["losses"], *run["params"])))
+        found.append((run["losses"].tolist(), bits.hexdigest()))
+    return found
+
+
+def train_on(folder: str, steps: int) -> str:
+    """A data parallel run from the last checkpoint in a folder, one more after each step; a digest of its end."""
+    world, place, saved = dist.world_size(), Path(folder), Path(folder) / "state"
+    (place / f"rank-{dist.rank()}").write_text(str(os.getpid()))
+    with dist.mesh(dp=world):
+        model = ts.nn.GPT.init(ts.random.key(0), config(depth=1))
+        recipe = dist.recipe(model, shards=world, zero=1)
+        state = ts.train.State.init(model, OPTIMIZER, recipe=recipe)
+        if saved.exists():
+            state = ts.train.restore(str(saved), state, recipe=recipe)
+        step = ts.train.make_step(loss, OPTIMIZER, recipe=recipe)
+        while int(state.step) < steps:
+            state, _ = step(state, batch(int(state.step)))
+            ts.train.save(str(saved), state, recipe=recipe)
+            (place / f"step-{dist.rank()}").write_text(str(int(state.step)))
+        whole = leaves(recipe.gather(state.params))
+    return hashlib.sha256(b"".join(np.asarray(one).tobytes() for one in whole)).hexdigest()

@@ -121,6 +121,18 @@ def test_a_recipe_has_the_losses_of_one_rank(name: str) -> None:
     assert_close(together(of, choices, steps, **axes), alone(of, steps), steps)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tp", "tp and sequences", "dp, tp and zero 3"])
+def test_f6_collective_matmuls_of_a_recipe_in_chunks_have_the_same_bits(name: str) -> None:
+    of, choices, axes = RECIPES[name]
+
+    def losses(chunks: int) -> Any:
+        given = {"collectives.chunks": chunks}
+        return on_ranks(lambda _: train(of, choices, 2, overrides=given)["losses"], SECONDS, **axes)
+
+    np.testing.assert_array_equal(losses(2), losses(1))
+
+
 def test_p6_a_pipeline_keeps_as_many_microbatches_as_there_are_stages_behind() -> None:
     choices = {"pipeline": "pp", "microbatches": 4}
     found = on_ranks(lambda _: train(config(), choices, 1)["most kept"], SECONDS, pp=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.base.compilation import Chooser, StaticChooser
+from tessera.ir.base.compilation import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import Legality
@@ -56,21 +56,14 @@ sum state their accumulator."""
 
 
 def pipeline(
-    *,
-    checks: bool = False,
-    level: int = BYTES,
-    joining: int = 0,
-    limit: int = LIMIT,
-    kept: int = 0,
-    fast: bool = False,
-    chooser: Chooser | None = None,
+    *, checks: bool = False, level: int = BYTES, joining: int = 0, limit: int = LIMIT, kept: int = 0, fast: bool = False
 ) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
 
     `level` is how much of a forward part the backward part may rematerialize; `joining` is how many blocks a machine
     computes at a time that joins segments of K in its kernels, 0 for one that does not. Products of more than `limit`
     bytes are computed in chunks where they can be; `kept` is how many bytes gradients of scores may have. With `fast`,
-    rewrites may round otherwise than the ops they replace. `chooser` says in how many chunks collectives go.
+    rewrites may round otherwise than the ops they replace.
     """
     return (
         # First: what an op means is known once its attributes are values, and all others match on them.
@@ -99,8 +92,8 @@ def pipeline(
         FoldConstants(),
         # After constants are folded, so that only real computation keeps two collectives apart.
         MergeCollectives(),
-        # After merging, which would join what is split here, and before collectives are exchanges and reductions.
-        ChunkCollectiveMatmuls(chooser or StaticChooser()),
+        # After merging, which would join what is split here; `with_chunks` brings who says how many there are.
+        ChunkCollectiveMatmuls(),
         # After merging, so that one exchange is split and not several; the reductions are ordinary ops from here on.
         SplitCollectives(),
         # After all ops have their lowering, which says what they cost, and before what is rematerialized is dead code.
@@ -128,6 +121,11 @@ def with_unfolded(passes: Sequence[Pass], best: MatrixInstruction) -> Sequence[P
     """A pipeline for a machine that multiplies whole tiles of matrices."""
     unfold = UnfoldWindows(" ".join(best.along_k), copies=" ".join(map(str, best.windows)))
     return tuple(unfold if isinstance(one, UnfoldWindows) else one for one in passes)
+
+
+def with_chunks(passes: Sequence[Pass], chooser: Chooser) -> Sequence[Pass]:
+    """A pipeline that asks in how many chunks contractions go with the collectives beside them."""
+    return tuple(ChunkCollectiveMatmuls(chooser) if isinstance(one, ChunkCollectiveMatmuls) else one for one in passes)
 
 
 def with_segments(passes: Sequence[Pass], chooser: Chooser, *, fast: bool) -> Sequence[Pass]:
