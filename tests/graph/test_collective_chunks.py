@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +131,44 @@ def test_f6_a_collective_matmul_in_chunks_has_the_bits_of_the_whole(program: Any
         for one, other in zip(left, right, strict=True):
             np.testing.assert_array_equal(one, other)
     assert chunked.count("collective_start %") == 2 * whole.count("collective_start %")
+
+
+MESHES: list[dict[str, int]] = [{"dp": 2}, {"dp": 4}, {"dp": 2, "tp": 2}]
+STEPS: tuple[Callable[[Any, Any, str, int], Any], ...] = (
+    lambda x, w, axis, dim: dist.all_gather(dist.reduce_scatter(x, axis, 0) @ w, axis, 0),
+    lambda x, w, axis, dim: dist.reduce_scatter(dist.all_gather(x, axis, 0) @ w, axis, 0),
+    lambda x, w, axis, dim: dist.all_gather(dist.reduce_scatter(x @ w, axis, dim), axis, dim),
+    lambda x, w, axis, dim: dist.all_gather(x, axis, dim)[:16, :16] @ w,
+    lambda x, w, axis, dim: dist.all_reduce(x @ w, axis, "max" if dim else "sum"),
+    lambda x, w, axis, dim: ops.tanh(x) + x.sum(axis=0, keepdims=True) * 0.125,
+)
+
+
+def draw_program(seed: int, axes: list[str]) -> Callable[..., Any]:
+    """Collectives and matmuls of one another; the first is RS_MM_AG."""
+
+    def run(x: Any, w: Any) -> Any:
+        draw, values = random.Random(seed), [STEPS[0](x, w, axes[0], 0)]
+        for _ in range(4):
+            step, value = draw.choice(STEPS), draw.choice([x, *values])
+            values.append(step(value, w, draw.choice(axes), draw.randrange(2)) * 0.25)
+        return tuple(values)
+
+    return run
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_f6_drawn_programs_in_chunks_have_the_bits_of_the_whole(seed: int) -> None:
+    mesh = MESHES[seed % len(MESHES)]
+    data, w = np.random.default_rng(seed).standard_normal((4, 16, 16)).astype(np.float32), values(16, 16)
+
+    def found(chunks: int) -> list[Any]:
+        made: Any = ts.jit(draw_program(seed, list(mesh)), overrides={"collectives.chunks": chunks})
+        return on_ranks(lambda rank: [np.asarray(one).tobytes() for one in made(data[rank], w)], **mesh)
+
+    plain = found(1)
+    assert not any(isinstance(one, Exception) for one in plain), plain
+    assert found(2) == plain
 
 
 def test_f6_matmuls_run_while_other_chunks_are_under_way() -> None:
