@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tessera.planner
 from tessera.cli.arguments import Look
 from tessera.cli.plan import PlanOptions, plan_of, show_plan
 
@@ -28,6 +30,22 @@ def test_one_mesh_is_a_table_and_a_page(tmp_path: Path, capsys: pytest.CaptureFi
     assert "http" not in text.replace("http://www.w3.org/", "")
     for part in ("<h2>Plans", "<h2>One step", "<h2>Memory", "<h2>Links", '"tracks": ["stage 0"'):
         assert part in text
+
+
+def test_a_mesh_of_8192_ranks_is_planned_on_a_described_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = Path(str(tessera.planner.__file__)).parent / "clusters" / "h100.toml"
+    cluster = tmp_path / "file.toml"
+    cluster.write_text(shipped.read_text(encoding="utf-8").replace('name = "', 'name = "our own '), encoding="utf-8")
+    page = tmp_path / "plan.html"
+    choices: dict[str, Any] = {"schedule": "interleaved", "chunks": 8, "recompute": "selective"}
+    options = PlanOptions("dp=64,tp=8,pp=16", batch=2048, output=str(page), **choices)
+    assert run("llama-3-405b", str(cluster), options) == 0
+    printed = capsys.readouterr().out
+    for word in ("our own ", "dp=64,tp=8,pp=16", "MFU", str(page)):
+        assert word in printed, printed
+    assert "<h2>Plans" in page.read_text(encoding="utf-8")
 
 
 def test_without_a_mesh_all_are_searched_and_the_fastest_is_first(

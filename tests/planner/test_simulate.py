@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,6 +163,9 @@ def test_published_runs_are_within_a_tenth(mesh: dict[str, Any], sequence: int, 
     step = simulate(plan, model, read_cluster("h100"))
     assert near(step.mfu * 989, tflops, rel=0.10)
     assert step.fits
+    # The page has these figures.
+    row = f"| {tflops:.0f} | {step.mfu * 989:.0f} | {100 * (step.mfu * 989 / tflops - 1):+.1f} % |"
+    assert row in (Path(__file__).parents[2] / "docs" / "guide" / "planning.md").read_text(encoding="utf-8")
 
 
 def test_recomputing_takes_time_and_saves_memory() -> None:
