@@ -5,7 +5,7 @@
 Each recipe trains one small GPT on 2 or 4 ranks, with a timeline on every rank. The overlap ratio is the time of
 collectives in which a kernel of the same rank runs, over the time of collectives; it is given with overlap and, where
 a step is one program, with every collective waited for where it starts, which leaves only what other threads of a
-kernel do. Ranks that share cores take turns: then a collective lasts as long as its partner is at another kernel.
+kernel do. Where ranks share cores, a collective lasts as long as its partner is at another kernel.
 """
 
 from __future__ import annotations
