@@ -269,6 +269,7 @@ def alpha_dropout(x: Any, key: Any, rate: float) -> Any:
     Tensor([4] f32, [1, 1, 1, 1])
     """
     share = _share("alpha_dropout", rate)
+    x = as_tensor(x)
     kept = bernoulli(key, 1.0 - share, tuple(x.shape))
     scale = ((1.0 - share) * (1.0 + share * _SELU_LOW**2)) ** -0.5
     made = ops.add(ops.mul(ops.where(kept, x, _SELU_LOW), scale), -scale * share * _SELU_LOW)

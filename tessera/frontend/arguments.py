@@ -177,6 +177,18 @@ def check_int(op: str, name: str, value: Any) -> int:
         _refuse(op, name, "an int", value)
 
 
+MOST_REPEATS = 10_000
+"""How often a function that is written with ops repeats some of them: the program has them all."""
+
+
+def check_repeats(op: str, name: str, value: Any, least: int = 1) -> int:
+    """An integer that says how many ops, or results, a program gets."""
+    count = check_int(op, name, value)
+    if not least <= count <= MOST_REPEATS:
+        raise ArgumentError(f"`{op}` takes `{name}` from {least} to {MOST_REPEATS}, got {count}")
+    return count
+
+
 def check_number(op: str, name: str, value: Any) -> float:
     """A number: an int, a float, or a scalar of NumPy; an int stays one where no float represents it exactly."""
     is_number = isinstance(value, int | float) or (is_array(value) and value.ndim == 0)

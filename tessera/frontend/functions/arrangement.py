@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, AxisError, ShapeError
-from tessera.frontend.arguments import check_bool, check_int
+from tessera.frontend.arguments import check_bool, check_int, check_repeats
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions.algebra import meshgrid
 from tessera.frontend.functions.contraction import diagonal
@@ -158,9 +158,7 @@ def array_split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
     if size is None:
         raise ShapeError(f"`array_split` needs a size that is a number, got `x.shape[{at}] = {shape_dims(x)[at]}`")
     if not is_sequence(parts):
-        count = check_int("array_split", "parts", parts)
-        if count < 1:
-            raise ArgumentError(f"`array_split` takes `parts` from 1 up, got {count}")
+        count = check_repeats("array_split", "parts", parts)
         each, larger = divmod(size, count)
         return split(x, [each + (number < larger) for number in range(count)], at)
     ends = [check_int("array_split", "parts", one) for one in as_tuple(parts)]
@@ -239,9 +237,10 @@ def vander(x: Any, n: int | None = None, *, increasing: bool = False) -> Any:
     """
     if rank_of(x) < 1:
         raise ShapeError("`vander` takes numbers along the last axis, got a scalar")
-    size = shape_dims(x)[-1].value if n is None else check_int("vander", "n", n)
-    if size is None or size < 0:
-        raise ArgumentError(f"`vander` needs `n` from 0 where the size is no number, got {n}", fix="write `n=3`")
+    size = shape_dims(x)[-1].value if n is None else n
+    if size is None:
+        raise ArgumentError("`vander` needs `n` where the size is no number", fix="write `n=3`")
+    size = check_repeats("vander", "n", size, 0)
     is_rising = check_bool("vander", "increasing", increasing)
     powers: list[Any] = []
     for _ in range(max(size, 1)):

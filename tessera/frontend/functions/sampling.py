@@ -62,6 +62,7 @@ def grid_sample(x: Any, grid: Any, mode: str = "linear", padding: str = "zeros",
             f"`grid_sample` has no padding {padding!r}", fix=f"write one of {', '.join(map(repr, _PADDINGS))}"
         )
     aligned = check_bool("grid_sample", "align_corners", align_corners)
+    x, grid = as_tensor(x), as_tensor(grid)
     axes = rank_of(x) - 2
     if axes < 1 or rank_of(grid) != rank_of(x) or shape_dims(grid)[-1].value not in (axes, None):
         raise ShapeError(

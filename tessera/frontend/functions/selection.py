@@ -31,6 +31,8 @@ from tessera.frontend.functions.operands import (
     shape_dims,
 )
 from tessera.frontend.functions.special import compute_wide
+from tessera.frontend.size import size_of
+from tessera.types.dim import product
 from tessera.types.dtype import i64
 
 _MOST_ROWS = 1 << 20
@@ -94,16 +96,16 @@ def isin(x: Any, values: Any, *, invert: bool = False) -> Any:
     Tensor([3] bool, [True, False, True])
     """
     x, wanted = promote_operands("isin", (x, values))
+    count = product(shape_dims(wanted))
     wanted = reshape(wanted, (-1,))
     if dtype_of(x).is_bool:
         x, wanted = cast(x, i64), cast(wanted, i64)
-    count = shape_dims(wanted)[0].value
-    if count == 0:
+    if count.value == 0:
         found = e.ne(iota(tuple(x.shape)) if rank_of(x) else as_tensor(0), 0)
         found = e.logical_and(found, False)
     else:
         ordered = r.sort(wanted)
-        last = e.sub(as_tensor(ordered.shape[0], i64), 1)
+        last = e.sub(as_tensor(size_of(count), i64), 1)
         found = e.eq(take(ordered, e.minimum(searchsorted(ordered, x), last)), x)
     return e.logical_not(found) if check_bool("isin", "invert", invert) else found
 
@@ -159,10 +161,17 @@ def _triangle(op: str, rows: Any, columns: Any, offset: Any, *, is_lower: bool) 
     by = check_int(op, "offset", offset)
     if height < 0 or width < 0:
         raise ArgumentError(f"`{op}` takes sizes from 0 up, got {height} and {width}")
-    starts = [min(max(row + by + (1 if is_lower else 0), 0), width) for row in range(height)]
-    count = sum(starts) if is_lower else sum(width - start for start in starts)
+    below = _sum_of_widths(height, width, by + 1 if is_lower else by)
+    count = below if is_lower else height * width - below
     apart = e.sub(iota((height, width), 1), iota((height, width)))
     return stack(list(nonzero(e.le(apart, by) if is_lower else e.ge(apart, by), size=count)), 0)
+
+
+def _sum_of_widths(height: int, width: int, first: int) -> int:
+    """The sum over rows of `first + row`, each kept within 0 and `width`."""
+    begin = min(max(-first, 0), height)  # rows before it have none
+    end = min(max(width - first, begin), height)  # rows from it on have all
+    return (end - begin) * (2 * first + begin + end - 1) // 2 + (height - end) * width
 
 
 def combinations(x: Any, r: int = 2, *, with_replacement: bool = False) -> Any:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.arguments import check_int
+from tessera.frontend.arguments import check_int, check_repeats
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions.special import compute_wide, digamma, erfinv, lgamma
 from tessera.types.dtype import f64
@@ -280,9 +280,7 @@ def multigammaln(x: Any, d: int) -> Any:
     >>> ts.ops.multigammaln(ts.array([3.0]), 2)
     Tensor([1] f32, [1.55019])
     """
-    count = check_int("multigammaln", "d", d)
-    if count < 1:
-        raise ArgumentError(f"`multigammaln` takes `d` from 1 up, got {count}", fix="write `d=2`")
+    count = check_repeats("multigammaln", "d", d)
 
     def logarithm(x: Any) -> Any:
         total: Any = count * (count - 1) / 4 * math.log(math.pi)

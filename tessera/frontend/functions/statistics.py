@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.arguments import check_bool, check_choice, check_int, check_number
+from tessera.frontend.arguments import check_bool, check_choice, check_number, check_repeats
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.contraction import diagonal, matmul
@@ -41,9 +41,6 @@ from tessera.types.dim import product
 from tessera.types.dtype import DType, f32, f64, i64
 from tessera.types.promotion import FLOATING
 
-MOST_DIFFERENCES = 100
-"""How often `diff` is taken along a symbolic dim: a program is as long as that."""
-
 
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """How many elements over `axis` are not zero.
@@ -65,19 +62,12 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, prepend: Any = None, append: Any
     >>> ts.ops.diff(ts.array([1.0, 4.0, 9.0]))
     Tensor([2] f32, [3, 5])
     """
-    times = check_int("diff", "n", n)
-    if times < 0:
-        raise ArgumentError(f"`diff` takes `n` from 0 up, got {times}")
+    times = check_repeats("diff", "n", n, 0)
     at = axis_of("diff", axis, rank_of(x))
     parts = [_as_part(one, x, at) for one in (prepend, x, append) if one is not None]
     made = concat(parts, at) if len(parts) > 1 else x
     ahead, behind = ((slice(None),) * at + (part,) for part in (slice(1, None), slice(None, -1)))
     size = size_of(shape_dims(made)[at])
-    if not isinstance(size, int) and times > MOST_DIFFERENCES:
-        raise ArgumentError(
-            f"`diff` takes `n` up to {MOST_DIFFERENCES} along a symbolic dim, got {times}",
-            fix="each of the `n` times is ops of the program; along a known size nothing is left after as many",
-        )
     for _ in range(min(times, size) if isinstance(size, int) else times):
         left, right = getitem(made, ahead), getitem(made, behind)
         made = e.ne(left, right) if dtype_of(made).is_bool else e.sub(left, right)
