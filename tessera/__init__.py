@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "tessera.types.dtype": "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_ nvfp4",
+    "tessera.types.complex_dtype": "ComplexDType c64 c128",
+    "tessera.frontend.complex.tensor": "ComplexTensor",
     "tessera.frontend.scopes": "policy",
     "tessera.api.loss_scale": "LossScale all_finite",
     "tessera.api.precision": "AdaptivePrecision LossScaler Quantized quantize",

@@ -26,6 +26,14 @@ from tessera.diagnostics.codes import (
 from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_attributes
 from tessera.frontend.call_plans import note_program, plan_calls
+from tessera.frontend.complex.parts import as_complex, check_dtype
+from tessera.frontend.complex.tensor import (
+    ComplexTensor,
+    adopt_complex,
+    holds_complex_numbers,
+    is_complex_tensor,
+    numbers_to_complex,
+)
 from tessera.frontend.concrete import (
     Tracer,
     adopt_all,
@@ -53,6 +61,7 @@ from tessera.runtime.devices import Program
 from tessera.runtime.foreign import adopt, is_foreign
 from tessera.runtime.native.support import missing_source, set_object_compiler
 from tessera.runtime.tensor import Tensor as Tensor
+from tessera.types.complex_dtype import c64, find_complex_dtype
 from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32, i4, parse_dtype
@@ -297,18 +306,24 @@ def _operand_names(op: str, count: int) -> list[str]:
     return [names[at] if at < len(names) else f"{last}_{at - len(names)}" for at in range(count)]
 
 
-def array(values: Any, dtype: Any = None) -> Tensor:
+def array(values: Any, dtype: Any = None) -> Any:
     """A new tensor in host memory: of numbers, nested lists of them, or a copy of an array or any library's tensor.
 
     It is converted to `dtype` where one is given, as `ops.cast` converts; numbers of lists must be values of it. Of
-    lists, floats are f32 and integers i64. `asarray` shares memory instead.
+    lists, floats are f32, integers i64 and complex numbers c64. `asarray` shares memory instead.
 
     >>> ts.array([1, 2, 3])
     Tensor([3] i64, [1, 2, 3])
     >>> ts.array(ts.array([1.5, 2.5]), "bf16").dtype
     bf16
+    >>> ts.array([1, 2j])
+    ComplexTensor([2] c64, [1+0j, 0+2j])
     """
     made = asarray(values, dtype)
+    if isinstance(made, ComplexTensor):
+        parts = copy_to_host((made.real, made.imag))
+        is_shared = made is values or parts[0] is values
+        return ComplexTensor(*(part.copy() if is_shared else part for part in parts))
     (here,) = copy_to_host((made,))
     shares = here is made and (made is values or is_array(values) or is_foreign(values) or _has_buffer(values))
     return made.copy() if shares else here
@@ -335,6 +350,10 @@ def asarray(values: Any, dtype: Any = None) -> Any:
     (True, False)
     """
     _refuse_tracers(values)
+    if values.__class__ is not Tensor or dtype is not None:
+        made = _as_complex(values, dtype)
+        if made is not None:
+            return made
     wanted = None if dtype is None else parse_dtype(dtype)
     if _is_plain(values):
         return Tensor.of(values, wanted or _natural_dtype(values))
@@ -346,6 +365,24 @@ def asarray(values: Any, dtype: Any = None) -> Any:
         return made
     with dispatch.suspend_traces():
         return public.cast(made, wanted)
+
+
+def _as_complex(values: Any, dtype: Any) -> ComplexTensor | None:
+    """A complex tensor of complex values, or of any where the dtype is complex; None for all others."""
+    wanted = find_complex_dtype(dtype)
+    if is_complex_tensor(values):
+        made: ComplexTensor = adopt_complex(values)
+        if dtype is None or wanted is made.dtype:
+            return made
+        with dispatch.suspend_traces():
+            return as_complex(made, check_dtype("array", wanted or parse_dtype(dtype)))
+    if isinstance(values, complex | list | tuple) and (wanted is not None or holds_complex_numbers(values)):
+        check_dtype("array", wanted or (c64 if dtype is None else parse_dtype(dtype)))
+        return numbers_to_complex(values, wanted or c64)
+    if wanted is None:
+        return None
+    with dispatch.suspend_traces():
+        return as_complex(asarray(values), wanted)
 
 
 def _has_buffer(values: Any) -> bool:

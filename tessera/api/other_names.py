@@ -23,7 +23,7 @@ _ABSENT = (
     "amp det eig eigh cholesky geqrf interp inv inverse isnat linear_cross_entropy lstsq ma max_unpool1d"
     " max_unpool2d max_unpool3d new nditer os pinv qr quantized_gru signal slogdet solve svd tofile ulong ushort"
     " is_quantized flatiter histogram2d histogramdd igamma igammac intc lu batch_norm_elemt batch_norm_stats"
-    " cudnn_batch_norm mkldnn_adaptive_avg_pool2d windows"
+    " cudnn_batch_norm mkldnn_adaptive_avg_pool2d windows compiler complex32 complex256 isreal"
 )
 """What other libraries have and Tessera has not, where the nearest name here is something else."""
 
@@ -124,6 +124,10 @@ OPS: Mapping[str, str] = {
     **write_instead("radians", "ops.deg2rad(x)"),
     **write_instead("special_erfinv", "ops.erfinv(x)"),
     **write_instead("average", "ops.mean(x, axis)"),
+    **write_instead("conjugate", "ops.conj(z)"),
+    **write_instead("view_as_complex", "ops.complex(x[..., 0], x[..., 1])"),
+    **write_instead("view_as_real", "ops.stack([z.real, z.imag], -1)"),
+    **write_instead("iscomplex", "ops.ne(tessera.ops.imag(z), 0.0)"),
     "binary_cross_entropy": (
         "write `tessera.nn.binary_cross_entropy(logits, y)`, and `tessera.ops.logit(p)` for the logits of probabilities"
     ),
@@ -171,6 +175,8 @@ FRONT: Mapping[str, str] = {
     **write_instead("half", "f16"),
     **write_instead("float single", "f32"),
     **write_instead("double", "f64"),
+    **write_instead("complex64 cfloat csingle", "c64"),
+    **write_instead("complex128 cdouble", "c128"),
     **write_instead("long int", "i64"),
     **write_instead("bool", "bool_"),
     **write_instead("ndarray Array", "Tensor"),
@@ -204,6 +210,7 @@ FRONT: Mapping[str, str] = {
     **{name: f"write `tessera.nn.{name}`" for name in ("Sequential", "Linear", "Embedding", "LayerNorm", "Dropout")},
     "Parameter": "a tensor in a field of a `tessera.nn.Module` is a parameter: assign the tensor",
     "is_tensor": "write `isinstance(x, tessera.Tensor)`",
+    "is_complex": "write `isinstance(x, tessera.ComplexTensor)`",
     "newaxis": "write `None`, as in `x[:, None]`",
     **dict.fromkeys(("inf", "pi", "nan", "e"), "take it from Python's `math`"),
     **dict.fromkeys(("save", "load"), "write `numpy.save(file, x)` and `tessera.array(numpy.load(file))`"),

@@ -106,6 +106,8 @@ def _raise_explained(
     function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], error: Exception, name: str = ""
 ) -> NoReturn:
     trace = error.__traceback__
+    if trace is not None and hasattr(function, "__wrapped__"):
+        trace = trace.tb_next  # a wrapper passes on what it is called with
     # An error raised inside the function is not about its call.
     if type(error) is TypeError and trace is not None and trace.tb_next is None:
         raise wrong_call(function, args, given, str(error), name) from None

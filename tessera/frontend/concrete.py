@@ -116,6 +116,9 @@ def array_dtype(given: Any) -> DType:
     if found is None and given.byteorder == ">":
         fix = f'convert it first: `x.astype("{given.name}")`'
         raise DTypeError(f"arrays of `{given}` are not supported: they are big-endian", fix=fix)
+    if found is None and given.kind == "c":
+        fix = "make it a complex tensor first: `tessera.array(x)`"
+        raise DTypeError(f"arrays of `{given}` are two tensors here, not one", fix=fix)
     if found is None:
         raise DTypeError(f"arrays of `{given}` are not supported", fix=f"the dtypes are {', '.join(BY_NAME)}")
     return found

@@ -109,7 +109,7 @@ class TracedTensor(Tracer, TensorMethods):
         return repr(self) if not spec else _refuse(self, f"the format `:{spec}`", fixes_of("statements").format_fix)
 
     def __complex__(self) -> complex:
-        _refuse(self, "complex()", "complex numbers are not supported")
+        _refuse(self, "complex()", "use the tensor itself")
 
     def __index__(self) -> int:
         _refuse_as(self, fixes_of("statements").index_demand)
