@@ -61,7 +61,7 @@ from tessera.runtime.devices import Program
 from tessera.runtime.foreign import adopt, is_foreign
 from tessera.runtime.native.support import missing_source, set_object_compiler
 from tessera.runtime.tensor import Tensor as Tensor
-from tessera.types.complex_dtype import c64, find_complex_dtype
+from tessera.types.complex_dtype import ComplexDType, c64, find_complex_dtype
 from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32, i4, parse_dtype
@@ -402,7 +402,7 @@ def _natural_dtype(values: Any) -> DType:
     return max(kinds, key=lambda dtype: ("bool", "int", "float").index(dtype.kind))
 
 
-def zeros(shape: Any, dtype: DType | str = "f32") -> Any:
+def zeros(shape: Any, dtype: DType | ComplexDType | str = "f32") -> Any:
     """A tensor of zeros.
 
     >>> ts.zeros((2,))
@@ -411,12 +411,12 @@ def zeros(shape: Any, dtype: DType | str = "f32") -> Any:
     return public.zeros(shape, dtype)
 
 
-def ones(shape: Any, dtype: DType | str = "f32") -> Any:
+def ones(shape: Any, dtype: DType | ComplexDType | str = "f32") -> Any:
     """A tensor of ones."""
     return public.ones(shape, dtype)
 
 
-def full(shape: Any, value: Any, dtype: DType | str | None = None) -> Any:
+def full(shape: Any, value: Any, dtype: DType | ComplexDType | str | None = None) -> Any:
     """A tensor of one value."""
     return public.full(shape, value, dtype)
 

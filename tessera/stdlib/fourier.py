@@ -1,13 +1,13 @@
 """Discrete Fourier transforms of any length, as matmuls: `fft`, `ifft`, `rfft` and `irfft` with NumPy's meaning.
 
-A complex tensor is a pair of real ones, its real and its imaginary part. A transform of up to `_DIRECT` elements is one
-matmul with the Fourier matrix. One of `n1 n2` elements is those of n1, a product with twiddle factors, and those of n2
-(Cooley and Tukey's, with the largest n1 that is one matmul). A length that has no such divisor, as a long prime, is a
-convolution with a chirp (Bluestein's), which transforms of a power of two compute.
+They take and give complex tensors; who passes the parts apart, as a tuple, gets a tuple. A transform of up to `_DIRECT`
+elements is one matmul with the Fourier matrix. One of `n1 n2` elements is those of n1, a product with twiddle factors,
+and those of n2 (Cooley and Tukey's, with the largest n1 that is one matmul). A length that has no such divisor, as a
+long prime, is a convolution with a chirp (Bluestein's), which transforms of a power of two compute.
 
 Angles are reduced as integers and tables made in f64, so each is exact to the last digit of its dtype at any length.
-Narrow floats compute in f32, and round once at the end. Relative to the norm of the result, a transform is within
-`error_bound(n)` units in the last place: that grows with the number of its matmuls, not with its length.
+Narrow floats compute in f32; a pair of them is rounded once at the end. Relative to the norm of the result, a transform
+is within `error_bound(n)` units in the last place: that grows with the number of its matmuls, not with its length.
 
 All of it is linear ops of the graph: derivatives and batches follow, and are transforms too.
 """
@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.frontend.complex.tensor import ComplexTensor, adopt_complex, is_complex_tensor
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of
 from tessera.stdlib.operand_dims import promote_tensors
@@ -34,45 +35,47 @@ _DIRECT = 64
 """Elements of a transform up to which it is one matmul, whose K dimension is twice as many."""
 
 
-def fft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Pair:
-    """The discrete Fourier transform along an axis: `sum_j x[j] exp(-2 pi i j k / n)`, as (real, imaginary).
+def fft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
+    """The discrete Fourier transform along an axis: `sum_j x[j] exp(-2 pi i j k / n)`, a complex tensor.
 
-    `x` is a real tensor, or a complex one as the tuple (real, imaginary). `n`, `axis` and `norm` are NumPy's: `x` is
-    cut or padded with zeros to `n` elements, and the transform is scaled by 1 (`"backward"`), by one over the root of n
-    (`"ortho"`) or by one over n (`"forward"`). `n`, or where it is not passed the length, is known when it is compiled.
+    `x` is real or complex; of a tuple (real, imaginary) the transform is one too. `n`, `axis` and `norm` are NumPy's:
+    `x` is cut or padded with zeros to `n` elements, and the transform is scaled by 1 (`"backward"`), by one over the
+    root of n (`"ortho"`) or by one over n (`"forward"`). `n`, or where it is not passed the length, is known when it is
+    compiled.
 
-    >>> real, imaginary = ts.ops.fft(ts.array([1.0, 0.0, 0.0, 0.0]))
-    >>> real.tolist(), imaginary.tolist()
-    ([1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0])
+    >>> ts.ops.fft(ts.array([1.0, 0.0, 0.0, 0.0]))
+    ComplexTensor([4] c64, [1+0j, 1+0j, 1+0j, 1+0j])
     """
-    return _transform("fft", x, n, axis, norm, -1)
+    return _as_given(x, _transform("fft", x, n, axis, norm, -1))
 
 
-def ifft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Pair:
-    """What `fft` is the transform of, as (real, imaginary); arguments are those of `fft`, scales the inverse ones.
+def ifft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
+    """What `fft` is the transform of; arguments are those of `fft`, scales the inverse ones.
 
-    >>> real, _ = ts.ops.ifft(ts.ops.fft(ts.array([1.0, 2.0])))
-    >>> real.tolist()
+    >>> ts.ops.ifft(ts.ops.fft(ts.array([1.0, 2.0]))).real.tolist()
     [1.0, 2.0]
     """
-    return _transform("ifft", x, n, axis, norm, 1)
+    return _as_given(x, _transform("ifft", x, n, axis, norm, 1))
 
 
-def rfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Pair:
-    """The first `n / 2 + 1` elements of the transform of a real tensor, as (real, imaginary): the others mirror them.
+def rfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> ComplexTensor:
+    """The first `n / 2 + 1` elements of the transform of a real tensor: the others mirror them.
 
-    >>> ts.ops.rfft(ts.ones((3, 8)))[0].shape
+    >>> ts.ops.rfft(ts.ones((3, 8))).shape
     (3, 5)
     """
-    if isinstance(x, tuple):
-        raise ArgumentError("`rfft` takes a real tensor, got a pair", fix="write `fft(x)`, or pass the real part")
+    if isinstance(x, tuple) or is_complex_tensor(x):
+        got = "a pair" if isinstance(x, tuple) else "a complex one"
+        raise ArgumentError(f"`rfft` takes a real tensor, got {got}", fix="write `fft(x)`, or pass the real part")
     real, imaginary = _transform("rfft", x, n, axis, norm, -1)
     half = int(real.shape[axis]) // 2 + 1
-    return _resize(real, half, axis), _resize(imaginary, half, axis)
+    return ComplexTensor(_resize(real, half, axis), _resize(imaginary, half, axis))
 
 
 def irfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
-    """The real tensor of `n` elements whose `rfft` is the pair `x`; `n` is even, `2 (size - 1)`, unless it is given.
+    """The real tensor of `n` elements whose `rfft` is `x`; `n` is even, `2 (size - 1)`, unless it is given.
+
+    `x` is a complex tensor, or the tuple (real, imaginary).
 
     The imaginary parts of its first element and, for an even `n`, of its last are not read, as NumPy has it.
 
@@ -118,11 +121,19 @@ def error_bound(n: int) -> float:
 # Arguments.
 
 
+def _as_given(x: Any, made: Pair) -> Any:
+    """A transform as its operand is: parts apart where those were passed, else one complex tensor."""
+    return made if isinstance(x, tuple) else ComplexTensor(*made)
+
+
 def _parts(op: str, x: Any) -> Pair:
-    """A pair of tensors of one floating dtype and one shape."""
+    """A pair of tensors of one floating dtype and one shape, of a complex tensor or such a pair."""
+    x = adopt_complex(x)
+    if isinstance(x, ComplexTensor):
+        return x.real, x.imag
     if not isinstance(x, tuple) or len(x) != 2:  # pyright: ignore[reportUnknownArgumentType]
         raise ArgumentError(
-            f"`{op}` takes a complex tensor as the tuple (real, imaginary), got `{type(x).__name__}`",  # pyright: ignore[reportUnknownArgumentType]
+            f"`{op}` takes a complex tensor, or the tuple (real, imaginary), got `{type(x).__name__}`",  # pyright: ignore[reportUnknownArgumentType]
             fix=f"write `{op}((real, imaginary))`",
         )
     real, imaginary = promote_tensors(op, *x, takes_f64=True)
@@ -182,14 +193,15 @@ def _resize(x: Any, count: int, axis: int) -> Any:
 def _transform(op: str, x: Any, n: int | None, axis: int, norm: str, sign: int) -> Pair:
     if norm not in NORMS:
         raise ArgumentError(f"`{op}` has the norms {', '.join(NORMS)}, not {norm!r}", fix='write `norm="ortho"`')
-    if isinstance(x, tuple):
+    is_pair = isinstance(x, tuple)
+    if is_pair or is_complex_tensor(x):
         given: tuple[Any, Any] = _parts(op, x)
     else:
         given = promote_tensors(op, as_tensor(x), takes_f64=True)[0], None
     _check_axis(op, given[0], axis)
     count = _check_count(op, _size(op, given[0], axis) if n is None else n)
-    dtype = dtype_of(given[0])
-    compute = dtype.compute
+    compute = dtype_of(given[0]).compute
+    dtype = dtype_of(given[0]) if is_pair else compute
     moved = [part if part is None else _prepare(part, count, axis, compute) for part in given]
     power = NORMS.index(norm) / 2 if sign < 0 else 1 - NORMS.index(norm) / 2
     scale = float(count) ** -power

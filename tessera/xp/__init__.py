@@ -1,18 +1,19 @@
 """`tessera.xp`: functions of the Python array API standard, 2024.12, on Tessera's tensors, eagerly and inside `jit`.
 
-Functions take and give tensors as `tessera.ops` does, under the names and with the arguments of the standard. There are
-no complex numbers, and the extensions `linalg` and `fft` are not here. Tensors do not change: `x[0] = 1` raises, and
+Functions take and give tensors as `tessera.ops` does, under the names and with the arguments of the standard. The
+extension `linalg` is not here. Tensors do not change: `x[0] = 1` raises, and
 `x += 1` makes a new tensor. Functions whose result depends on values in its shape (`nonzero`, `unique_values` and its
 like) take `size=` inside `jit`.
 """
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from tessera.api.eager import install as _install
-from tessera.diagnostics.frames import guard_public as _guard
 from tessera.xp.creation import arange as arange
 from tessera.xp.creation import asarray as asarray
 from tessera.xp.creation import empty as empty
@@ -39,23 +40,27 @@ from tessera.xp.statistical import *  # noqa: F403
 __array_api_version__ = "2024.12"
 
 _ABSENT = {
-    "complex64": "there are no complex numbers",
-    "complex128": "there are no complex numbers",
     "linalg": "the extension `linalg` is not here; `matmul`, `tensordot`, `vecdot` and `matrix_transpose` are",
-    "fft": "the extension `fft` is not here",
 }
+
+if _TYPE_CHECKING:
+    from tessera.xp import fft as fft
+
+_EXTENSIONS = ("fft",)
+"""Modules of functions that are loaded when they are first used."""
+
+_OWN = {name for name, item in globals().items() if not (name.startswith("_") or isinstance(item, _ModuleType))}
+__all__ = sorted({*_EXTENSIONS, *_OWN} - {"annotations"})  # pyright: ignore[reportUnsupportedDunderAll] - as `ops`
 
 _install()
 
-_PUBLIC = [
-    name
-    for name, item in globals().items()
-    if not (name.startswith("_") or name == "annotations" or isinstance(item, _ModuleType))
-]
-globals()["__all__"] = _PUBLIC  # type checkers read no list that is computed
-_guard(globals(), _PUBLIC)
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> _Any:
+    if name in _EXTENSIONS:
+        return _import_module(f"tessera.xp.{name}")
     why = _ABSENT.get(name)
     raise AttributeError(f"module `tessera.xp` has no attribute `{name}`{f': {why}' if why else ''}", name=name)

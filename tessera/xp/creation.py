@@ -9,15 +9,17 @@ from tessera.api.eager import asarray as _asarray
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.arguments import check_int
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of, is_tensor, rank_of
 from tessera.frontend.pytree import as_tuple, is_sequence
-from tessera.types.dtype import DType, bool_, f32, f64, i64, u64
+from tessera.types.complex_dtype import ComplexDType, c64
+from tessera.types.dtype import bool_, f32, f64, i64, u64
 from tessera.xp.data_types import check_device, parse
+from tessera.xp.operands import dtype_of, is_tensor, rank_of
 
 
-def _default_of(value: Any) -> DType:
+def _default_of(value: Any) -> Any:
     """The dtype of a Python number."""
-    return bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f32
+    kinds = ((bool, bool_), (int, i64), (float, f32))
+    return next((dtype for kind, dtype in kinds if isinstance(value, kind)), c64)
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
@@ -27,6 +29,8 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     ends = (first, last, step)
     natural = f32 if any(isinstance(end, float) for end in ends) else i64
     wanted = parse(dtype, natural)
+    if isinstance(wanted, ComplexDType):
+        return ops.astype(arange(first, last, step, dtype=wanted.part), wanted)
     count = max(-((first - last) // step) if natural is i64 else math.ceil((last - first) / step), 0)
     if not wanted.is_float:
         # Of u64 a step down is one up by what is left to 2^64.
@@ -39,8 +43,6 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Any:
     """A tensor of numbers, nested lists, an array or a buffer; `copy=False` raises where one would be made."""
     check_device(device)
-    if isinstance(obj, complex):
-        raise ArgumentError("`asarray` got a complex number, which tensors do not hold", fix="pass its parts apart")
     if is_tensor(obj):
         own = dtype_of(obj)
         wanted = parse(dtype, own)
@@ -121,7 +123,11 @@ def linspace(
 ) -> Any:
     """`num` evenly spaced numbers from `start` to `stop`, computed in f64 and rounded once; integers are floors."""
     check_device(device)
-    wanted = parse(dtype, f32)
+    is_complex = isinstance(start, complex) or isinstance(stop, complex)
+    wanted = parse(dtype, c64 if is_complex else f32)
+    if isinstance(wanted, ComplexDType):
+        ends = ((start.real, stop.real), (start.imag, stop.imag))
+        return ops.complex(*(linspace(*both, num, dtype=wanted.part, endpoint=endpoint) for both in ends))
     count = check_int("linspace", "num", num)
     steps = max(count - 1 if endpoint else count, 1)
     at = ops.astype(ops.iota((count,)), f64)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of, is_tensor
 from tessera.xp.data_types import check_kind
+from tessera.xp.operands import dtype_of, is_tensor
 
 
 def _check(name: str, kinds: tuple[str, ...], *values: Any) -> None:
@@ -20,7 +20,7 @@ def _check(name: str, kinds: tuple[str, ...], *values: Any) -> None:
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """`x` clamped to `min..max`; an end left out does not bind."""
-    check_kind("clip", x, "numeric")
+    check_kind("clip", x, "real numeric")
     made = x
     for end, bound in ((min, ops.maximum), (max, ops.minimum)):
         if end is not None:
@@ -30,17 +30,17 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
 
 def conj(x: Any, /) -> Any:
     """The complex conjugate, which of a real number is itself."""
-    return check_kind("conj", x, "numeric")
+    return ops.conj(check_kind("conj", x, "numeric"))
 
 
 def real(x: Any, /) -> Any:
     """The real part, which of a real number is itself."""
-    return check_kind("real", x, "numeric")
+    return ops.real(check_kind("real", x, "numeric"))
 
 
 def imag(x: Any, /) -> Any:
     """The imaginary part, which of a real number is 0."""
-    return ops.zeros_like(check_kind("imag", x, "numeric"))
+    return ops.imag(check_kind("imag", x, "numeric"))
 
 
 def positive(x: Any, /) -> Any:
@@ -56,37 +56,37 @@ def abs(x: Any, /) -> Any:
 
 def acos(x: Any, /) -> Any:
     """Angles whose cosines are the elements."""
-    _check("acos", ("real floating",), x)
+    _check("acos", ("floating",), x)
     return ops.acos(x)
 
 
 def acosh(x: Any, /) -> Any:
     """Inverse of `cosh`."""
-    _check("acosh", ("real floating",), x)
+    _check("acosh", ("floating",), x)
     return ops.acosh(x)
 
 
 def asin(x: Any, /) -> Any:
     """Angles whose sines are the elements."""
-    _check("asin", ("real floating",), x)
+    _check("asin", ("floating",), x)
     return ops.asin(x)
 
 
 def asinh(x: Any, /) -> Any:
     """Inverse of `sinh`."""
-    _check("asinh", ("real floating",), x)
+    _check("asinh", ("floating",), x)
     return ops.asinh(x)
 
 
 def atan(x: Any, /) -> Any:
     """Angles whose tangents are the elements."""
-    _check("atan", ("real floating",), x)
+    _check("atan", ("floating",), x)
     return ops.atan(x)
 
 
 def atanh(x: Any, /) -> Any:
     """Inverse of `tanh`."""
-    _check("atanh", ("real floating",), x)
+    _check("atanh", ("floating",), x)
     return ops.atanh(x)
 
 
@@ -105,37 +105,37 @@ def bitwise_invert(x: Any, /) -> Any:
 
 def ceil(x: Any, /) -> Any:
     """Smallest integers not below."""
-    _check("ceil", ("numeric",), x)
+    _check("ceil", ("real numeric",), x)
     return ops.ceil(x) if dtype_of(x).is_float else x
 
 
 def cos(x: Any, /) -> Any:
     """Cosine."""
-    _check("cos", ("real floating",), x)
+    _check("cos", ("floating",), x)
     return ops.cos(x)
 
 
 def cosh(x: Any, /) -> Any:
     """Hyperbolic cosine."""
-    _check("cosh", ("real floating",), x)
+    _check("cosh", ("floating",), x)
     return ops.cosh(x)
 
 
 def exp(x: Any, /) -> Any:
     """e to the power of each element."""
-    _check("exp", ("real floating",), x)
+    _check("exp", ("floating",), x)
     return ops.exp(x)
 
 
 def expm1(x: Any, /) -> Any:
     """`exp(x) - 1` without cancellation near zero."""
-    _check("expm1", ("real floating",), x)
+    _check("expm1", ("floating",), x)
     return ops.expm1(x)
 
 
 def floor(x: Any, /) -> Any:
     """Largest integers not above."""
-    _check("floor", ("numeric",), x)
+    _check("floor", ("real numeric",), x)
     return ops.floor(x) if dtype_of(x).is_float else x
 
 
@@ -159,25 +159,25 @@ def isnan(x: Any, /) -> Any:
 
 def log(x: Any, /) -> Any:
     """Natural logarithm."""
-    _check("log", ("real floating",), x)
+    _check("log", ("floating",), x)
     return ops.log(x)
 
 
 def log1p(x: Any, /) -> Any:
     """`log(1 + x)` without cancellation near zero."""
-    _check("log1p", ("real floating",), x)
+    _check("log1p", ("floating",), x)
     return ops.log1p(x)
 
 
 def log2(x: Any, /) -> Any:
     """Logarithm to base 2."""
-    _check("log2", ("real floating",), x)
+    _check("log2", ("floating",), x)
     return ops.log2(x)
 
 
 def log10(x: Any, /) -> Any:
     """Logarithm to base 10."""
-    _check("log10", ("real floating",), x)
+    _check("log10", ("floating",), x)
     return ops.log10(x)
 
 
@@ -195,14 +195,14 @@ def negative(x: Any, /) -> Any:
 
 def reciprocal(x: Any, /) -> Any:
     """One over each element."""
-    _check("reciprocal", ("real floating",), x)
+    _check("reciprocal", ("floating",), x)
     return ops.reciprocal(x)
 
 
 def round(x: Any, /) -> Any:
-    """Nearest integers, halves to the even one."""
+    """Nearest integers, halves to the even one; of both parts of a complex number."""
     _check("round", ("numeric",), x)
-    return ops.round(x) if dtype_of(x).is_float else x
+    return x if dtype_of(x).is_integer else ops.round(x)
 
 
 def sign(x: Any, /) -> Any:
@@ -219,13 +219,13 @@ def signbit(x: Any, /) -> Any:
 
 def sin(x: Any, /) -> Any:
     """Sine."""
-    _check("sin", ("real floating",), x)
+    _check("sin", ("floating",), x)
     return ops.sin(x)
 
 
 def sinh(x: Any, /) -> Any:
     """Hyperbolic sine."""
-    _check("sinh", ("real floating",), x)
+    _check("sinh", ("floating",), x)
     return ops.sinh(x)
 
 
@@ -237,25 +237,25 @@ def square(x: Any, /) -> Any:
 
 def sqrt(x: Any, /) -> Any:
     """Square root."""
-    _check("sqrt", ("real floating",), x)
+    _check("sqrt", ("floating",), x)
     return ops.sqrt(x)
 
 
 def tan(x: Any, /) -> Any:
     """Tangent."""
-    _check("tan", ("real floating",), x)
+    _check("tan", ("floating",), x)
     return ops.tan(x)
 
 
 def tanh(x: Any, /) -> Any:
     """Hyperbolic tangent."""
-    _check("tanh", ("real floating",), x)
+    _check("tanh", ("floating",), x)
     return ops.tanh(x)
 
 
 def trunc(x: Any, /) -> Any:
     """Elements without their fractions."""
-    _check("trunc", ("numeric",), x)
+    _check("trunc", ("real numeric",), x)
     return ops.trunc(x) if dtype_of(x).is_float else x
 
 
@@ -333,7 +333,7 @@ def copysign(x1: Any, x2: Any, /) -> Any:
 
 def divide(x1: Any, x2: Any, /) -> Any:
     """`x1 / x2`."""
-    _check("divide", ("real floating",), x1, x2)
+    _check("divide", ("floating",), x1, x2)
     return ops.div(x1, x2)
 
 
@@ -344,7 +344,7 @@ def equal(x1: Any, x2: Any, /) -> Any:
 
 def floor_divide(x1: Any, x2: Any, /) -> Any:
     """Quotients rounded down."""
-    _check("floor_divide", ("numeric",), x1, x2)
+    _check("floor_divide", ("real numeric",), x1, x2)
     made = ops.floordiv(x1, x2)
     if not dtype_of(made).is_float:
         return made
@@ -360,13 +360,13 @@ def floor_divide(x1: Any, x2: Any, /) -> Any:
 
 def greater(x1: Any, x2: Any, /) -> Any:
     """`x1 > x2`."""
-    _check("greater", ("numeric",), x1, x2)
+    _check("greater", ("real numeric",), x1, x2)
     return ops.gt(x1, x2)
 
 
 def greater_equal(x1: Any, x2: Any, /) -> Any:
     """`x1 >= x2`."""
-    _check("greater_equal", ("numeric",), x1, x2)
+    _check("greater_equal", ("real numeric",), x1, x2)
     return ops.ge(x1, x2)
 
 
@@ -378,13 +378,13 @@ def hypot(x1: Any, x2: Any, /) -> Any:
 
 def less(x1: Any, x2: Any, /) -> Any:
     """`x1 < x2`."""
-    _check("less", ("numeric",), x1, x2)
+    _check("less", ("real numeric",), x1, x2)
     return ops.lt(x1, x2)
 
 
 def less_equal(x1: Any, x2: Any, /) -> Any:
     """`x1 <= x2`."""
-    _check("less_equal", ("numeric",), x1, x2)
+    _check("less_equal", ("real numeric",), x1, x2)
     return ops.le(x1, x2)
 
 
@@ -414,13 +414,13 @@ def logical_xor(x1: Any, x2: Any, /) -> Any:
 
 def maximum(x1: Any, x2: Any, /) -> Any:
     """The larger."""
-    _check("maximum", ("numeric",), x1, x2)
+    _check("maximum", ("real numeric",), x1, x2)
     return ops.maximum(x1, x2)
 
 
 def minimum(x1: Any, x2: Any, /) -> Any:
     """The smaller."""
-    _check("minimum", ("numeric",), x1, x2)
+    _check("minimum", ("real numeric",), x1, x2)
     return ops.minimum(x1, x2)
 
 
@@ -449,7 +449,7 @@ def pow(x1: Any, x2: Any, /) -> Any:
 
 def remainder(x1: Any, x2: Any, /) -> Any:
     """What `x1 // x2` leaves, with the sign of `x2`."""
-    _check("remainder", ("numeric",), x1, x2)
+    _check("remainder", ("real numeric",), x1, x2)
     return ops.mod(x1, x2)
 
 

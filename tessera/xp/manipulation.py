@@ -6,10 +6,11 @@ from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, AxisError, ShapeError
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import axes_of, axis_of, cast, dtype_of, is_tensor, rank_of, shape_dims
+from tessera.frontend.functions.operands import axes_of, axis_of
 from tessera.frontend.pytree import as_tuple
 from tessera.types.dtype import i64
 from tessera.xp.data_types import check_kind, result_type
+from tessera.xp.operands import cast, dtype_of, is_tensor, rank_of, shape_dims
 
 
 def broadcast_arrays(*arrays: Any) -> list[Any]:

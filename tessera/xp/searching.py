@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import cast, dtype_of, is_tensor, rank_of
 from tessera.types.dtype import i64, u8
 from tessera.xp.data_types import check_kind
+from tessera.xp.operands import cast, dtype_of, is_tensor, rank_of
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
     """Where the largest is along `axis`; the first of equals."""
-    return ops.argmax(check_kind("argmax", x, "numeric"), axis, keepdims=keepdims)
+    return ops.argmax(check_kind("argmax", x, "real numeric"), axis, keepdims=keepdims)
 
 
 def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
     """Where the smallest is along `axis`; the first of equals."""
-    return ops.argmin(check_kind("argmin", x, "numeric"), axis, keepdims=keepdims)
+    return ops.argmin(check_kind("argmin", x, "real numeric"), axis, keepdims=keepdims)
 
 
 def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple[Any, ...]:

@@ -7,17 +7,18 @@ from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import axis_of, cast, dtype_of, rank_of, reduced_axes, shape_dims
+from tessera.frontend.functions.operands import axis_of, reduced_axes
 from tessera.frontend.size import size_of
 from tessera.types.dim import product
-from tessera.types.dtype import DType, i64, u64
+from tessera.types.dtype import i64, u64
 from tessera.xp.data_types import check_kind, parse
+from tessera.xp.operands import cast, dtype_of, rank_of, shape_dims
 
 
-def _sum_dtype(x: Any, dtype: Any) -> DType:
+def _sum_dtype(x: Any, dtype: Any) -> Any:
     """The dtype of a sum: that asked for, else 64 bits of integers, and that of floats."""
     own = dtype_of(x)
-    natural = own if own.is_float else u64 if own.kind == "uint" else i64
+    natural = own if own.kind in ("float", "complex") else u64 if own.kind == "uint" else i64
     return parse(dtype, natural)
 
 
@@ -41,19 +42,19 @@ def _check_elements(name: str, x: Any, axis: Any) -> None:
 
 def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Largest over `axis`."""
-    _check_elements("max", check_kind("max", x, "numeric"), axis)
+    _check_elements("max", check_kind("max", x, "real numeric"), axis)
     return ops.max(x, axis, keepdims=keepdims)
 
 
 def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Smallest over `axis`."""
-    _check_elements("min", check_kind("min", x, "numeric"), axis)
+    _check_elements("min", check_kind("min", x, "real numeric"), axis)
     return ops.min(x, axis, keepdims=keepdims)
 
 
 def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Mean over `axis`."""
-    return ops.mean(check_kind("mean", x, "real floating"), axis, keepdims=keepdims)
+    return ops.mean(check_kind("mean", x, "floating"), axis, keepdims=keepdims)
 
 
 def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
@@ -76,7 +77,7 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Standard deviation over `axis`: the root of `var`."""
-    own = dtype_of(x)
+    own: Any = dtype_of(check_kind("std", x, "real floating"))
     return cast(ops.sqrt(var(cast(x, own.compute), axis=axis, correction=correction, keepdims=keepdims)), own)
 
 

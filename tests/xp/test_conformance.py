@@ -62,7 +62,6 @@ def run_suite(storage: Path) -> str:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
         "ARRAY_API_TESTS_MODULE": "tessera.xp",
-        "ARRAY_API_TESTS_SKIP_DTYPES": "complex64,complex128",
         "ARRAY_API_TESTS_MAX_ARRAY_SIZE": "64",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(storage),
         "COLUMNS": "400",

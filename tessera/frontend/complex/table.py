@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.frontend.complex import arithmetic, movement, products
+from tessera.frontend.complex import arithmetic, circular, exponentials, movement, products
 from tessera.frontend.complex.parts import as_complex, each_part
 from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.functions import algebra as real_algebra
@@ -83,6 +83,10 @@ TABLE: dict[str, Callable[..., Any]] = {
         *(arithmetic.add, arithmetic.sub, arithmetic.mul, arithmetic.div, arithmetic.neg, arithmetic.square),
         *(arithmetic.reciprocal, arithmetic.abs, arithmetic.angle, arithmetic.sign, arithmetic.eq, arithmetic.ne),
         *(arithmetic.isfinite, arithmetic.isinf, arithmetic.isnan, arithmetic.isclose, arithmetic.where),
+        *(exponentials.exp, exponentials.expm1, exponentials.log, exponentials.log1p, exponentials.log2),
+        *(exponentials.log10, exponentials.sqrt, exponentials.pow),
+        *(circular.sin, circular.cos, circular.tan, circular.asin, circular.acos, circular.atan),
+        *(circular.sinh, circular.cosh, circular.tanh, circular.asinh, circular.acosh, circular.atanh),
         *(movement.astype, movement.cast_like, movement.concat, movement.stack, movement.pad, movement.meshgrid),
         *(movement.broadcast_arrays, movement.full, movement.full_like, movement.zeros, movement.ones),
         *(movement.eye, movement.linspace),
