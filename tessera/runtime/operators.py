@@ -270,6 +270,9 @@ class Operators:
     def __float__(self: Any) -> float:
         return float(self.item())
 
+    def __complex__(self: Any) -> complex:
+        return complex(self.item())
+
     def __index__(self: Any) -> int:
         value = self.item()
         if isinstance(value, float):

@@ -126,12 +126,12 @@ def linspace(
     is_complex = isinstance(start, complex) or isinstance(stop, complex)
     wanted = parse(dtype, c64 if is_complex else f32)
     if isinstance(wanted, ComplexDType):
-        ends = ((start.real, stop.real), (start.imag, stop.imag))
-        return ops.complex(*(linspace(*both, num, dtype=wanted.part, endpoint=endpoint) for both in ends))
+        return _complex_linspace(complex(start), complex(stop), num, wanted, endpoint)
     count = check_int("linspace", "num", num)
     steps = max(count - 1 if endpoint else count, 1)
     at = ops.astype(ops.iota((count,)), f64)
-    low, high = float(start), float(stop)
+    ends: Any = (start, stop)
+    low, high = (float(end) for end in ends)
     whole = high - low
     step = whole / steps
     if math.isinf(whole) and math.isfinite(low) and math.isfinite(high):
@@ -145,6 +145,11 @@ def linspace(
     if endpoint and count > 1:
         made = ops.where(ops.eq(at, float(steps)), high, made)
     return ops.astype(ops.floor(made) if wanted.is_integer else made, wanted)
+
+
+def _complex_linspace(start: complex, stop: complex, num: int, dtype: ComplexDType, endpoint: bool) -> Any:
+    ends = ((start.real, stop.real), (start.imag, stop.imag))
+    return ops.complex(*(linspace(*both, num, dtype=dtype.part, endpoint=endpoint) for both in ends))
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:

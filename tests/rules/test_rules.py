@@ -24,7 +24,10 @@ SHORT = {
     "tessera/api/function.py": "a decorator of its own, for those who want the source too",
     "tessera/backends/nvptx/blackwell/lower.py": "what Blackwell lowers otherwise than Hopper",
     "tessera/backends/nvptx/types.py": "the types of a dialect",
+    "tessera/frontend/complex/dispatch.py": "loaded with all functions, the table only where an argument is complex",
+    "tessera/frontend/complex/table.py": "one table",
     "tessera/frontend/epilogue.py": "a public namespace, `ops.epilogue`",
+    "tessera/frontend/functions/complex_numbers.py": "a family of public functions",
     "tessera/frontend/functions/elementwise.py": "a family of public functions beside the table's",
     "tessera/frontend/functions/public.py": "a facade, `tessera.ops`",
     "tessera/frontend/kernel/language.py": "a facade, `tessera.tile`",
@@ -37,8 +40,10 @@ SHORT = {
     "tessera/runtime/run_record.py": "a file format, for users",
     "tessera/stdlib/tile_kernels.py": "kernels that users read as examples",
     "tessera/stdlib/operand_dims.py": "what all functions of the library ask of their operands",
+    "tessera/types/complex_dtype.py": "values beside the element types, which the compiler does not know",
     "tessera/types/numerics.py": "the numbers of the recipes, which every stage reads",
     "tessera/types/frozen.py": "a decorator that everything imports",
+    "tessera/xp/operands.py": "what all functions of the namespace ask of their operands",
 }
 """Other short files of the package, and why each stands alone."""
 LONGEST_FUNCTION = 60

@@ -84,7 +84,7 @@ def test_narrow_floats_compute_in_f32_and_round_once() -> None:
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 def test_complex_tensors_go_in_and_come_out(dtype: Any) -> None:
-    z = (numbers(3, 70) + 1j * numbers(3, 70, seed=1)).astype(dtype)
+    z: Any = (numbers(3, 70) + 1j * numbers(3, 70, seed=1)).astype(dtype)
     for name in ("fft", "ifft"):
         for given in (z, ts.array(z)):
             found = getattr(ts.ops, name)(given, None, 0, "ortho")

@@ -455,6 +455,9 @@ FAMILIES.update({"getitem": _getitem, "x.at": _at})
 
 ELSEWHERE = {
     "population_count": "bits of integers alone, as `bitwise_count` of tests/functions",
+    **dict.fromkeys(
+        ("angle", "complex", "conj", "imag", "real"), "about complex numbers; tests/frontend/test_complex_tensor.py"
+    ),
     "round_blocks": "formats of blocks, compared with their own reference in tests/graph",
     "round_stochastic": "takes random bits; compared with its own reference in tests/graph",
     "split_qkv": "three views of one tensor; tests/graph/test_attention.py",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.frontend.complex.parts import Parts, as_complex, join, parts_of
+from tessera.frontend.complex.parts import Parts, as_complex, join, parts_of, truth
 from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import special
@@ -126,13 +126,6 @@ def ne(x: Any, y: Any) -> Any:
 
 def _imag(parts: Parts) -> Any:
     return 0.0 if parts.imag is None else parts.imag
-
-
-def truth(value: Any) -> Any:
-    """Where elements of a complex tensor are not zero; any other value as it is."""
-    if isinstance(value, complex):
-        return bool(value)
-    return e.logical_or(e.ne(value.real, 0.0), e.ne(value.imag, 0.0)) if isinstance(value, ComplexTensor) else value
 
 
 def isfinite(x: Any) -> Any:

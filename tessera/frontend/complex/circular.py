@@ -1,8 +1,8 @@
 """Circular and hyperbolic functions of complex tensors, and their inverses.
 
-Six are computed, and the others are those of a tensor turned by a right angle: `sin(z) = -i sinh(iz)`. The inverses
-are Kahan's ("Branch cuts for complex elementary functions"). Cuts and special values are those of C99, Annex G, but
-that `tanh` of an infinity has a zero of the sign of its imaginary part, as the array API standard asks.
+Six are computed, and the others are made of them by `sin(z) = -i sinh(iz)` and its like. The inverses are Kahan's
+("Branch cuts for complex elementary functions"). Cuts and special values are those of C99, Annex G, but that `tanh` of
+an infinity has a zero of the sign of its imaginary part, as the array API standard asks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tessera.frontend.complex.exponentials import LN2, is_unbounded, log_size, overflow_of, root
+from tessera.frontend.complex.exponentials import LN2, is_unbounded, keep_zero, log_size, overflow_of, root
 from tessera.frontend.complex.parts import as_complex
 from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.functions import elementwise as e
@@ -18,12 +18,12 @@ from tessera.frontend.functions.operands import dtype_of
 from tessera.types.dtype import f64
 
 
-def _turn(z: ComplexTensor) -> ComplexTensor:
+def _multiply_by_i(z: ComplexTensor) -> ComplexTensor:
     """`iz`."""
     return ComplexTensor(-z.imag, z.real)
 
 
-def _turn_back(z: ComplexTensor) -> ComplexTensor:
+def _divide_by_i(z: ComplexTensor) -> ComplexTensor:
     """`-iz`."""
     return ComplexTensor(z.imag, -z.real)
 
@@ -48,8 +48,8 @@ def sinh(x: Any) -> ComplexTensor:
     z = as_complex(x)
     wide, odd, scale = _both_hyperbolic(z.real)
     cosine, sine = _circular(z.real, z.imag)
-    real = e.where(e.logical_and(e.eq(z.real, 0.0), is_unbounded(z.imag)), z.real, (odd * cosine) * scale)
-    return ComplexTensor(real, e.where(e.eq(z.imag, 0.0), z.imag, (wide * sine) * scale))
+    real = keep_zero(z.real, z.imag, (odd * cosine) * scale)
+    return ComplexTensor(real, keep_zero(z.imag, z.real, (wide * sine) * scale))
 
 
 def cosh(x: Any) -> ComplexTensor:
@@ -58,9 +58,9 @@ def cosh(x: Any) -> ComplexTensor:
     wide, odd, scale = _both_hyperbolic(z.real)
     cosine, sine = _circular(z.real, z.imag)
     # Where a part is 0 the imaginary part is 0 too, whatever the other one is.
-    is_zero = e.logical_or(e.eq(z.imag, 0.0), e.logical_and(e.eq(z.real, 0.0), is_unbounded(z.imag)))
-    zero = e.copysign(0.0, z.imag) * e.copysign(1.0, z.real)
-    return ComplexTensor((wide * cosine) * scale, e.where(is_zero, zero, (odd * sine) * scale))
+    first, second = z.real * e.copysign(1.0, z.imag), z.imag * e.copysign(1.0, z.real)
+    imag = keep_zero(second, z.real, (odd * sine) * scale)
+    return ComplexTensor((wide * cosine) * scale, keep_zero(first, z.imag, imag))
 
 
 def tanh(x: Any) -> ComplexTensor:
@@ -77,24 +77,23 @@ def tanh(x: Any) -> ComplexTensor:
     real = e.where(is_far, one, (odd * wide) / whole)
     tail = (4.0 * sine * cosine) * e.exp(-2.0 * size)
     imag = e.where(is_far, tail, (sine * cosine) / whole)
-    real = e.where(e.logical_and(is_lost, e.eq(z.real, 0.0)), z.real, real)
     imag = e.where(is_infinite, e.copysign(0.0, z.imag), imag)
-    return ComplexTensor(real, e.where(e.eq(z.imag, 0.0), z.imag, imag))
+    return ComplexTensor(keep_zero(z.real, z.imag, real), keep_zero(z.imag, z.real, imag))
 
 
 def sin(x: Any) -> ComplexTensor:
     """Sine."""
-    return _turn_back(sinh(_turn(as_complex(x))))
+    return _divide_by_i(sinh(_multiply_by_i(as_complex(x))))
 
 
 def cos(x: Any) -> ComplexTensor:
     """Cosine."""
-    return cosh(_turn(as_complex(x)))
+    return cosh(_multiply_by_i(as_complex(x)))
 
 
 def tan(x: Any) -> ComplexTensor:
     """Tangent."""
-    return _turn_back(tanh(_turn(as_complex(x))))
+    return _divide_by_i(tanh(_multiply_by_i(as_complex(x))))
 
 
 # Inverses.
@@ -107,11 +106,11 @@ def _is_huge(x: Any, y: Any) -> Any:
 
 
 def _inverse_growth(x: Any, y: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """The parts of the roots of `1 - z` and `1 + z`, and `asinh` of `Im(conj(root(1 - z)) root(1 + z))`, its size."""
+    """The parts of the roots of `1 - z` and `1 + z`, and `asinh(Im(conj(root(1 - z)) root(1 + z)))`."""
     below, above = root(1.0 - x, -y), root(1.0 + x, y)
-    grown = e.abs(e.asinh(below.real * above.imag - below.imag * above.real))
-    far = log_size(x, y) + LN2
-    return (*below, *above, e.where(_is_huge(x, y), far, grown))
+    near = e.asinh(below.real * above.imag - below.imag * above.real)
+    far = (log_size(x, y) + LN2) * e.copysign(1.0, y)
+    return (*below, *above, e.where(_is_huge(x, y), far, near))
 
 
 def asin(x: Any) -> ComplexTensor:
@@ -120,7 +119,7 @@ def asin(x: Any) -> ComplexTensor:
     a, b, c, d, grown = _inverse_growth(z.real, z.imag)
     near = e.atan2(z.real, a * c - b * d)
     angle = e.where(_is_huge(z.real, z.imag), e.atan2(z.real, e.abs(z.imag)), near)
-    return ComplexTensor(e.where(e.eq(z.real, 0.0), z.real, angle), e.copysign(grown, z.imag))
+    return ComplexTensor(keep_zero(z.real, z.imag, angle), grown)
 
 
 def acos(x: Any) -> ComplexTensor:
@@ -128,39 +127,40 @@ def acos(x: Any) -> ComplexTensor:
     z = as_complex(x)
     a, _, c, _, grown = _inverse_growth(z.real, z.imag)
     angle = e.where(_is_huge(z.real, z.imag), e.atan2(e.abs(z.imag), z.real), 2.0 * e.atan2(a, c))
-    angle = e.where(e.eq(z.real, 0.0), math.pi / 2, angle)
-    return ComplexTensor(angle, e.copysign(grown, -z.imag))
+    is_middle = e.logical_and(e.eq(z.real, 0.0), e.isnan(z.imag))
+    return ComplexTensor(e.where(is_middle, math.pi / 2, angle), -grown)
 
 
 def acosh(x: Any) -> ComplexTensor:
     """Inverse of `cosh`, whose real part is not negative; cut along the reals below 1."""
     z = as_complex(x)
-    turned = acos(z)
-    return ComplexTensor(e.abs(turned.imag), e.copysign(turned.real, z.imag))
+    other, sign = acos(z), e.copysign(1.0, z.imag)
+    return ComplexTensor(-other.imag * sign, other.real * sign)
 
 
 def asinh(x: Any) -> ComplexTensor:
     """Inverse of `sinh`; cut along the imaginary numbers beyond -i and i."""
-    return _turn(asin(_turn_back(as_complex(x))))
+    return _multiply_by_i(asin(_divide_by_i(as_complex(x))))
 
 
 def atanh(x: Any) -> ComplexTensor:
     """Inverse of `tanh`; cut along the reals beyond -1 and 1."""
     z = as_complex(x)
-    size, height = e.abs(z.real), z.imag
+    sign, height = e.copysign(1.0, z.real), z.imag
+    size = z.real * sign
     rest = 1.0 - size
     distance = e.hypot(rest, height)
     near = 0.5 * (e.log(e.hypot(1.0 + size, height)) - e.log(distance))
     far = 0.25 * e.log1p(4.0 * (size / distance) / distance)
     real = e.where(e.lt(distance, 0.5), near, far)
     is_infinite = e.logical_or(e.isinf(z.real), e.isinf(height))
-    real = e.copysign(e.where(is_infinite, 0.0, real), z.real)
+    real = e.where(is_infinite, 0.0, real) * sign
     imag = 0.5 * e.atan2(height, (rest * (1.0 + size) - height * height) * 0.5)
     is_right = e.logical_or(e.isinf(height), e.logical_and(e.isinf(z.real), e.logical_not(e.isnan(height))))
     imag = e.where(is_right, e.copysign(math.pi / 2, height), imag)
-    return ComplexTensor(e.where(e.eq(z.real, 0.0), z.real, real), imag)
+    return ComplexTensor(keep_zero(z.real, height, real), imag)
 
 
 def atan(x: Any) -> ComplexTensor:
     """Inverse of `tan`; cut along the imaginary numbers beyond -i and i."""
-    return _turn_back(atanh(_turn(as_complex(x))))
+    return _divide_by_i(atanh(_multiply_by_i(as_complex(x))))

@@ -15,11 +15,12 @@ from tessera.frontend.complex.parts import Parts, as_complex, join, parts_of
 from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import special
+from tessera.frontend.functions.creation import ones_like, zeros_like
 from tessera.frontend.functions.operands import dtype_of
 from tessera.types.dtype import f64
 
 LN2 = math.log(2.0)
-_MOST_MULTIPLIED = 64
+_MOST_FACTORS = 64
 """Integer powers up to which elements are multiplied, which loses less than a logarithm does."""
 
 
@@ -40,20 +41,28 @@ def scaled_exp(x: Any) -> tuple[Any, float, Any]:
     return e.exp(e.where(is_large, x - shift, x)), math.exp(shift), is_large
 
 
-def turn_of(x: Any, y: Any) -> tuple[Any, Any]:
+def direction_of(x: Any, y: Any) -> tuple[Any, Any]:
     """The cosine and the sine of `y`, to be multiplied to `exp(x)`: an infinite `x` decides where `y` has none."""
     is_lost, is_low = is_unbounded(y), e.eq(x, -math.inf)
     cosine = e.where(e.logical_and(is_lost, e.isinf(x)), 1.0, e.cos(y))
     return cosine, e.where(e.logical_and(is_lost, is_low), 1.0, e.sin(y))
 
 
+def keep_zero(zero: Any, other: Any, made: Any) -> Any:
+    """What was made of two parts, and 0 where one is 0 and the other infinite or NaN.
+
+    Where both are finite the formula stands, whose value is 0 too: its derivative is not that of a constant.
+    """
+    return e.where(e.logical_and(e.eq(zero, 0.0), is_unbounded(other)), zero, made)
+
+
 def exp(x: Any) -> ComplexTensor:
     """`e` to the power of each element."""
     z = as_complex(x)
-    cosine, sine = turn_of(z.real, z.imag)
+    cosine, sine = direction_of(z.real, z.imag)
     factor, more, is_large = scaled_exp(z.real)
     real, imag = (part * e.where(is_large, more, 1.0) for part in (factor * cosine, factor * sine))
-    return ComplexTensor(real, e.where(e.eq(z.imag, 0.0), z.imag, imag))
+    return ComplexTensor(real, keep_zero(z.imag, z.real, imag))
 
 
 def expm1(x: Any) -> ComplexTensor:
@@ -71,8 +80,9 @@ def expm1(x: Any) -> ComplexTensor:
 def log_size(x: Any, y: Any) -> Any:
     """The logarithm of the size of `x + iy`, without overflow; infinite where a part is."""
     first, second = e.abs(x), e.abs(y)
-    large, small = e.maximum(first, second), e.minimum(first, second)
-    ratio = e.where(e.eq(large, 0.0), 0.0, small / large)
+    is_wide = e.logical_not(e.lt(first, second))  # of equal ones each is taken once, as derivatives ask
+    large, small = e.where(is_wide, first, second), e.where(is_wide, second, first)
+    ratio = e.where(e.eq(large, 0.0), small, small / large)
     is_infinite = e.logical_or(e.isinf(x), e.isinf(y))
     return e.where(is_infinite, math.inf, e.log(large) + 0.5 * e.log1p(ratio * ratio))
 
@@ -113,7 +123,7 @@ def sqrt(x: Any) -> ComplexTensor:
 
 
 def root(x: Any, y: Any) -> Parts:
-    """The square root of `x + iy`; large and small elements are multiplied by a power of 4, and roots of it taken off."""
+    """The square root of `x + iy`; large and small elements are multiplied by a power of 4 for the time being."""
     largest = e.maximum(e.abs(x), e.abs(y))
     high, low, up, down = (
         (2.0**1000, 2.0**-960, 2.0**108, 2.0**-54) if dtype_of(x) is f64 else (2.0**120, 2.0**-100, 2.0**48, 2.0**-24)
@@ -122,11 +132,12 @@ def root(x: Any, y: Any) -> Parts:
     before = e.where(is_large, 0.0625, e.where(is_small, up, 1.0))
     after = e.where(is_large, 4.0, e.where(is_small, down, 1.0))
     a, b = x * before, y * before
+    sign = e.copysign(1.0, y)  # to multiply by it has a derivative on both sides of 0
     longer = e.sqrt((e.abs(a) + e.hypot(a, b)) * 0.5)
-    shorter = e.where(e.eq(longer, 0.0), 0.0, e.abs(b) / (2.0 * longer))
+    shorter = e.where(e.eq(longer, 0.0), b, b / (2.0 * longer))
     is_right = e.logical_or(e.ge(x, 0.0), e.isnan(x))
-    real = e.where(is_right, longer, shorter) * after
-    imag = e.copysign(e.where(is_right, shorter, longer) * after, y)
+    real = e.where(is_right, longer, shorter * sign) * after
+    imag = e.where(is_right, shorter, longer * sign) * after
     is_infinite = e.isinf(y)
     return Parts(e.where(is_infinite, math.inf, real), e.where(is_infinite, y, imag))
 
@@ -136,8 +147,8 @@ def root(x: Any, y: Any) -> Parts:
 
 def pow(x: Any, y: Any) -> ComplexTensor:
     """`x` to the power `y`: `exp(y log(x))`, of a small integer a product; 0 where `x` is 0 and `y` positive."""
-    if isinstance(y, int) and abs(y) <= _MOST_MULTIPLIED:
-        made = _multiplied(x, abs(y))
+    if isinstance(y, int) and abs(y) <= _MOST_FACTORS:
+        made = _multiply_repeatedly(x, abs(y))
         return made if y >= 0 else div(1.0, made)
     if isinstance(y, float) and y == 0.5:
         return sqrt(x)
@@ -151,7 +162,7 @@ def pow(x: Any, y: Any) -> ComplexTensor:
     return ComplexTensor(real, imag)
 
 
-def _multiplied(x: Any, count: int) -> ComplexTensor:
+def _multiply_repeatedly(x: Any, count: int) -> ComplexTensor:
     z = as_complex(x)
     square, made = Parts(z.real, z.imag), None
     while count:
@@ -159,4 +170,4 @@ def _multiplied(x: Any, count: int) -> ComplexTensor:
             made = square if made is None else multiply(made, square)
         count //= 2
         square = multiply(square, square) if count else square
-    return ComplexTensor(z.real * 0.0 + 1.0, z.imag * 0.0) if made is None else join(*made)
+    return ComplexTensor(ones_like(z.real), zeros_like(z.imag)) if made is None else join(*made)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.complex.arithmetic import truth
-from tessera.frontend.complex.parts import as_complex, check_dtype, join, promote_complex
+from tessera.frontend.complex.parts import as_complex, check_dtype, join, promote_complex, truth
 from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.functions import algebra, creation, movement, operands
 from tessera.frontend.pytree import is_sequence
@@ -70,29 +69,6 @@ def broadcast_arrays(*tensors: Any) -> tuple[Any, ...]:
         else movement.broadcast_to(one, dims)
         for one in tensors
     )
-
-
-def scatter(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that puts or adds updates into a tensor, on the parts of both."""
-
-    def call(x: Any, indices: Any, updates: Any, *args: Any, **given: Any) -> ComplexTensor:
-        z = as_complex(x)
-        wanted = as_complex(updates, z.dtype)
-        return ComplexTensor(
-            function(z.real, indices, wanted.real, *args, **given),
-            function(z.imag, indices, wanted.imag, *args, **given),
-        )
-
-    return call
-
-
-def conditions(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that asks which elements are not 0, of complex ones."""
-
-    def call(*args: Any, **given: Any) -> Any:
-        return function(*map(truth, args), **given)
-
-    return call
 
 
 # Making.

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.complex.tensor import ComplexTensor
-from tessera.frontend.concrete import is_array, place_like
+from tessera.frontend.concrete import is_array
+from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import movement
 from tessera.frontend.functions.algebra import broadcast_dims
 from tessera.frontend.functions.creation import zeros_like
-from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, is_tensor, promote_operands, shape_dims
+from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, promote_operands, shape_dims
 from tessera.frontend.pytree import is_sequence
 from tessera.types.complex_dtype import ComplexDType, complex_of
 from tessera.types.dtype import DType
@@ -44,19 +45,9 @@ def _is_complex(value: Any) -> bool:
 
 def _own(value: Any) -> Any:
     """An array of NumPy as a tensor of ours, whose operators take tensors of all kinds."""
-    return as_own(value) if is_array(value) else value
-
-
-def as_own(value: Any) -> Any:
-    """A real array as a tensor that shares its memory; a tensor as it is."""
     from tessera.runtime.tensor import Tensor  # noqa: PLC0415 - as `frontend.concrete`
 
-    return Tensor.from_numpy(value) if is_array(value) and not is_tensor_of_ours(value) else value
-
-
-def is_tensor_of_ours(value: Any) -> bool:
-    """Whether a value is a tensor of Tessera, no array."""
-    return is_tensor(value) and not is_array(value)
+    return Tensor.from_numpy(value) if is_array(value) else value
 
 
 def _widen(part: Any) -> Any:
@@ -102,9 +93,14 @@ def check_dtype(op: str, dtype: Any) -> ComplexDType:
     return dtype
 
 
-def number_like(x: Any, value: float) -> Any:
-    """A number as a scalar tensor of the dtype, and on the device, of `x`."""
-    return place_like(x, as_tensor(value, dtype_of(x)))
+# Functions of real tensors as functions of complex ones.
+
+
+def truth(value: Any) -> Any:
+    """Where elements of a complex tensor are not zero; any other value as it is."""
+    if isinstance(value, complex):
+        return bool(value)
+    return e.logical_or(e.ne(value.real, 0.0), e.ne(value.imag, 0.0)) if isinstance(value, ComplexTensor) else value
 
 
 def each_part(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,5 +112,28 @@ def each_part(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_sequence(real):
             return tuple(ComplexTensor(*pair) for pair in zip(real, imag, strict=True))
         return ComplexTensor(real, imag)
+
+    return call
+
+
+def scatter(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that puts or adds updates into a tensor, on the parts of both."""
+
+    def call(x: Any, indices: Any, updates: Any, *args: Any, **given: Any) -> ComplexTensor:
+        z = as_complex(x)
+        wanted = as_complex(updates, z.dtype)
+        return ComplexTensor(
+            function(z.real, indices, wanted.real, *args, **given),
+            function(z.imag, indices, wanted.imag, *args, **given),
+        )
+
+    return call
+
+
+def conditions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that asks which elements are not 0, of complex ones."""
+
+    def call(*args: Any, **given: Any) -> Any:
+        return function(*map(truth, args), **given)
 
     return call

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.frontend.complex import arithmetic, circular, exponentials, movement, products
-from tessera.frontend.complex.parts import as_complex, each_part
+from tessera.frontend.complex import arithmetic, circular, contractions, exponentials, movement
+from tessera.frontend.complex.parts import as_complex, conditions, each_part, scatter
 from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.functions import algebra as real_algebra
 from tessera.frontend.functions import contraction as real_contraction
@@ -76,9 +76,9 @@ def _by_name(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 TABLE: dict[str, Callable[..., Any]] = {
     **{function.__name__: each_part(function) for function in _EACH_PART},
-    **{function.__name__: products.bilinear(function) for function in _BILINEAR},
-    **{function.__name__: movement.conditions(function) for function in _CONDITIONS},
-    **{function.__name__: movement.scatter(function) for function in _SCATTERS},
+    **{function.__name__: contractions.bilinear(function) for function in _BILINEAR},
+    **{function.__name__: conditions(function) for function in _CONDITIONS},
+    **{function.__name__: scatter(function) for function in _SCATTERS},
     **_by_name(
         *(arithmetic.add, arithmetic.sub, arithmetic.mul, arithmetic.div, arithmetic.neg, arithmetic.square),
         *(arithmetic.reciprocal, arithmetic.abs, arithmetic.angle, arithmetic.sign, arithmetic.eq, arithmetic.ne),
@@ -90,8 +90,15 @@ TABLE: dict[str, Callable[..., Any]] = {
         *(movement.astype, movement.cast_like, movement.concat, movement.stack, movement.pad, movement.meshgrid),
         *(movement.broadcast_arrays, movement.full, movement.full_like, movement.zeros, movement.ones),
         *(movement.eye, movement.linspace),
-        *(products.matmul, products.vecdot, products.einsum, products.prod, products.cumprod, products.var),
-        *(products.norm, products.diff, products.unique_all, products.unique),
+        *(
+            contractions.matmul,
+            contractions.vecdot,
+            contractions.einsum,
+            contractions.prod,
+            contractions.cumprod,
+            contractions.var,
+        ),
+        *(contractions.norm, contractions.diff, contractions.unique_all, contractions.unique),
     ),
     "cast": movement.astype,
     "real": _real,
@@ -102,6 +109,6 @@ TABLE: dict[str, Callable[..., Any]] = {
     "ones_like": _ones_like,
     "masked_fill": _masked_fill,
     "allclose": lambda *args, **given: real_reduction.all(arithmetic.isclose(*args, **given)),
-    "std": lambda *args, **given: real_elementwise.sqrt(products.var(*args, **given)),
+    "std": lambda *args, **given: real_elementwise.sqrt(contractions.var(*args, **given)),
 }
 """The function for complex arguments, by the name of that for real ones, whose parameters it has."""

@@ -234,7 +234,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     return tuple(squeeze(part, at) for part in split(x, count, at)) if count else ()
 
 
-def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
+def pad(x: Any, widths: Any, value: complex | bool = 0) -> Any:
     """`x` with `value` around it: `widths` is one number, or (before, after) for each axis.
 
     >>> ts.ops.pad(ts.array([1.0]), [(1, 2)])

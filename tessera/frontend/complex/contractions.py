@@ -62,17 +62,17 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> ComplexTensor:
     return join(*made) if dtype is None else as_complex(join(*made), check_dtype("einsum", dtype))
 
 
-def _einsum(equation: str, done: list[Any], rest: list[Parts]) -> Parts:
+def _einsum(equation: str, done: list[Any], left: list[Parts]) -> Parts:
     """The sums for some operands that are real, and others that are not known to be."""
-    if not rest:
+    if not left:
         return Parts(contraction.einsum(equation, *done))
-    one, *others = rest
+    one, *others = left
     whole = _einsum(equation, [*done, one.real], others)
     if one.imag is None:
         return whole
-    turned = _einsum(equation, [*done, one.imag], others)
-    real = whole.real if turned.imag is None else whole.real - turned.imag
-    return Parts(real, turned.real if whole.imag is None else whole.imag + turned.real)
+    other = _einsum(equation, [*done, one.imag], others)
+    real = whole.real if other.imag is None else whole.real - other.imag
+    return Parts(real, other.real if whole.imag is None else whole.imag + other.real)
 
 
 # Reductions and running products.
@@ -98,13 +98,13 @@ def _multiply_along(parts: Parts, axis: int) -> Parts:
         return Parts(full(sizes, 1.0, parts.dtype), zeros(sizes, parts.dtype))
     while size > 1:
         half = size // 2
-        low, high, rest = (
+        low, high, last = (
             Parts(*(_slice(part, axis, start, stop) for part in parts))
             for start, stop in ((0, half), (half, 2 * half), (2 * half, size))
         )
         parts = multiply(low, high)
         if size % 2:
-            parts = Parts(*(movement.concat(list(pair), axis) for pair in zip(parts, rest, strict=True)))
+            parts = Parts(*(movement.concat(list(pair), axis) for pair in zip(parts, last, strict=True)))
         size = half + size % 2
     return parts
 
