@@ -8,6 +8,7 @@ from typing import Any
 from tessera.api.eager import asarray as _asarray
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.arguments import check_int
+from tessera.frontend.complex.tensor import adopt_complex
 from tessera.frontend.functions import public as ops
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.types.complex_dtype import ComplexDType, c64
@@ -43,6 +44,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Any:
     """A tensor of numbers, nested lists, an array or a buffer; `copy=False` raises where one would be made."""
     check_device(device)
+    obj = adopt_complex(obj)
     if is_tensor(obj):
         own = dtype_of(obj)
         wanted = parse(dtype, own)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.frontend.complex.tensor import ComplexTensor
+from tessera.frontend.complex.tensor import is_complex_tensor
 from tessera.frontend.functions import operands as real
 from tessera.frontend.functions import public as ops
-from tessera.types.complex_dtype import ComplexDType
+from tessera.types.complex_dtype import ComplexDType, parse_complex_dtype
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 
 
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor, real or complex."""
-    return isinstance(value, ComplexTensor) or real.is_tensor(value)
+    return is_complex_tensor(value) or real.is_tensor(value)
 
 
 def dtype_of(value: Any) -> DType | ComplexDType:
     """The dtype of a tensor; raises TracingError (T0201) for what is none."""
-    return value.dtype if isinstance(value, ComplexTensor) else real.dtype_of(value)
+    return parse_complex_dtype(value.dtype) if is_complex_tensor(value) else real.dtype_of(value)
 
 
 def rank_of(value: Any) -> int:
@@ -38,4 +38,4 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    return value.real if isinstance(value, ComplexTensor) else value
+    return value.real if is_complex_tensor(value) else value

@@ -71,16 +71,87 @@ def test_floor_division_follows_the_standard_where_the_operator_follows_python()
 
 
 def test_what_there_is_not_is_named() -> None:
-    with pytest.raises(AttributeError, match="has no attribute `complex64`: there are no complex numbers"):
-        _ = xp.complex64
     with pytest.raises(AttributeError, match="the extension `linalg` is not here"):
         _ = xp.linalg
-    with pytest.raises(ArgumentError, match="complex number, which tensors do not hold"):
-        xp.asarray(1j)
+
+
+def test_complex_dtypes_meet_real_ones() -> None:
+    assert xp.complex64 is ts.c64
+    assert xp.asarray(1j).dtype is xp.full((2,), 1j).dtype is xp.complex64
+    assert xp.result_type(xp.complex64, xp.float64) is xp.complex128
+    assert xp.result_type(xp.float32, 1j) is xp.complex64
+    assert xp.can_cast(xp.float32, xp.complex64)
+    assert not xp.can_cast(xp.complex64, xp.float64)
+    assert not xp.can_cast(xp.float64, xp.complex64)
+    assert xp.isdtype(xp.complex64, ("complex floating", "bool"))
+    assert not xp.isdtype(xp.complex64, "real floating")
+    assert xp.finfo(xp.complex64).dtype is xp.float32
+    info = xp.__array_namespace_info__()
+    assert set(info.dtypes(kind="complex floating")) == {"complex64", "complex128"}
+    assert info.default_dtypes()["complex floating"] is xp.complex64
+
+
+def test_complex_tensors_are_made_and_computed_with() -> None:
+    z = xp.linspace(0, 1 + 2j, 3)
+    assert z.tolist() == [0, 0.5 + 1j, 1 + 2j]
+    assert z.__array_namespace__() is xp
+    assert xp.arange(3, dtype=xp.complex128).tolist() == [0, 1, 2]
+    assert xp.eye(2, dtype=xp.complex64).tolist() == [[1, 0], [0, 1]]
+    assert xp.cumulative_sum(z, include_initial=True).tolist() == [0, 0, 0.5 + 1j, 1.5 + 3j]
+    assert xp.unique_values(xp.asarray([1j, 1j, 1.0])).tolist() == [1j, 1]
+    assert xp.nonzero(z)[0].tolist() == [1, 2]
+    assert xp.mean(z).item() == 0.5 + 1j
+    assert [xp.real(z).tolist(), xp.imag(z).tolist()] == [[0, 0.5, 1], [0, 1, 2]]
+    assert ts.jit(lambda z: xp.exp(xp.astype(z, xp.complex128)))(z).dtype is xp.complex128
+    for function in (xp.sort, xp.max, xp.argmax, xp.floor, xp.var, xp.signbit):
+        with pytest.raises(DTypeError):
+            function(z)
+
+
+TRANSFORMS = ["fft", "ifft", "fftn", "ifftn", "rfft", "rfftn", "irfft", "irfftn", "hfft", "ihfft"]
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_are_those_of_numpy(name: str, norm: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 4, 5))
+    z = x if name in ("rfft", "rfftn", "ihfft") else x + 1j * rng.normal(size=x.shape)
+    options: list[dict[str, Any]] = (
+        [{}, {"s": (2, 7), "axes": (0, -1)}] if name.endswith("n") else [{}, {"n": 6, "axis": 1}]
+    )
+    for given in options:
+        found = np.asarray(getattr(xp.fft, name)(xp.asarray(z), norm=norm, **given))
+        expected = getattr(np.fft, name)(z, norm=norm, **given)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_frequencies_and_shifts_are_those_of_numpy() -> None:
+    for n in (1, 4, 5):
+        np.testing.assert_array_equal(np.asarray(xp.fft.fftfreq(n, d=0.1, dtype=xp.float64)), np.fft.fftfreq(n, 0.1))
+        np.testing.assert_array_equal(np.asarray(xp.fft.rfftfreq(n, d=0.1, dtype=xp.float64)), np.fft.rfftfreq(n, 0.1))
+    z = np.arange(12.0).reshape(3, 4) * 1j
+    for axes in (None, 0, (0, 1)):
+        found = xp.fft.fftshift(xp.asarray(z), axes=axes)
+        np.testing.assert_array_equal(np.asarray(found), np.fft.fftshift(z, axes))
+        np.testing.assert_array_equal(np.asarray(xp.fft.ifftshift(found, axes=axes)), z)
+
+
+def test_wrong_transforms_are_refused() -> None:
+    x = xp.ones((2, 4))
+    with pytest.raises(DTypeError, match="`irfft` takes complex floating tensors, got f32"):
+        xp.fft.irfft(x)
+    with pytest.raises(DTypeError, match="`rfft` takes real floating tensors, got c64"):
+        xp.fft.rfft(xp.astype(x, xp.complex64))
+    with pytest.raises(ArgumentError, match="one length for each axis, got 1 lengths, 2 axes"):
+        xp.fft.fftn(x, s=(4,), axes=(0, 1))
+    with pytest.raises(ArgumentError, match="`hfft` has the norms backward, ortho, forward, not 'both'"):
+        xp.fft.hfft(xp.astype(x, xp.complex64), norm="both")
 
 
 def test_kinds_that_the_standard_leaves_undefined_are_refused() -> None:
-    with pytest.raises(DTypeError, match="`sin` takes real floating tensors, got i64"):
+    with pytest.raises(DTypeError, match="`sin` takes floating tensors, got i64"):
         xp.sin(xp.asarray([1]))
     with pytest.raises(DTypeError, match="`finfo` takes a float dtype, got i8"):
         xp.finfo(xp.int8)
