@@ -105,8 +105,9 @@ def sign(x: Any) -> ComplexTensor:
     z = as_complex(x)
     largest = e.maximum(e.abs(z.real), e.abs(z.imag))
     is_zero = e.eq(largest, 0.0)
+    largest = e.where(is_zero, 1.0, largest)  # 0 is divided by 1, and so has a derivative, of 0
     real, imag = z.real / largest, z.imag / largest
-    size = e.hypot(real, imag)
+    size = e.where(is_zero, 1.0, e.hypot(real, imag))
     return ComplexTensor(e.where(is_zero, 0.0, real / size), e.where(is_zero, 0.0, imag / size))
 
 
