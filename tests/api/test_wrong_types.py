@@ -121,7 +121,7 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "Tensor[..., f32]": ("T0104", lambda: T.Tensor[..., T.f32]),
     "Tensor['B', np.complex64]": ("T0104", lambda: T.Tensor["B", np.complex64]),
     "array([[1], [2, 3]])": ("T0701", lambda: T.array([[1], [2, 3]])),
-    "astype(np.complex64)": ("T0102", lambda: T.ones(3).astype(np.complex64)),
+    "astype(np.datetime64)": ("T0102", lambda: T.ones(3).astype(np.datetime64)),
     "array(object())": ("T0701", lambda: T.array(object())),
     "zeros('x')": ("T0101", lambda: T.zeros("x")),
     "Tensor.of(x, 'nonsense')": ("T0102", lambda: T.Tensor.of(X, "nonsense")),

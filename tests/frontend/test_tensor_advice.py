@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "frozenset": (frozenset((1, 2)), "a set has no order"),
     "bytes": (b"ab", "`ts.asarray(data)` shares its bytes"),
     "range": (range(1, 7, 2), "write `ts.arange(1, 7, 2)`"),
-    "complex": (1j, "no dtype is complex"),
+    "complex": (1j, "its real and its imaginary part as two tensors"),
     "function": (len, "pass what it returns"),
     "generator": (iter([1]), "pass `ts.array(list(...))` of it"),
     "holder": (Holder(), "pass the array that it holds"),
@@ -60,8 +60,10 @@ def double(x: KTile["M", "N"]) -> Any:
 CALLS: dict[str, Any] = {"jit": declared, "kernel": double, "op": ts.ops.exp}
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("kind", KINDS | CONTAINERS)
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [(kind, call) for kind in KINDS | CONTAINERS for call in CALLS if (kind, call) != ("complex", "op")],
+)
 def test_the_fix_says_what_is_accepted(kind: str, call: str) -> None:
     value, advice = (KINDS | CONTAINERS)[kind]
     with pytest.raises(TesseraError) as caught:
@@ -69,7 +71,7 @@ def test_the_fix_says_what_is_accepted(kind: str, call: str) -> None:
     assert advice in str(caught.value), str(caught.value)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"bytes", "holder"}))
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"bytes", "holder", "complex"}))
 def test_arrays_of_what_holds_no_numbers(kind: str) -> None:
     value, advice = KINDS[kind]
     for call in (ts.array, ts.asarray):
