@@ -1,0 +1,3 @@
+"""tmp."""
+from tessera.linalg.triangular import *
+from tessera.linalg.elimination import *
