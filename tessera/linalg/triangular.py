@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tessera.api.control import fori_loop
+from tessera.api.control import fori_loop, scan
 from tessera.api.custom import custom_jvp
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import dtype_of
@@ -60,13 +60,13 @@ def _substitute(lower: Any, b: Any, unit: bool, leaf: int) -> Any:
 def _substitute_rows(lower: Any, b: Any, unit: bool) -> Any:
     index = index_of(lower.shape[-1])
 
-    def solve_row(i: Any, x: Any) -> Any:
-        row = ops.take(lower, i, 1)
-        known = ops.where(index < i, row, 0.0)[:, None, :] @ x
-        value = ops.take(b, i, 1) - known[:, 0, :]
-        return x.at[:, i].set(value if unit else value / ops.take(row, i, 1)[:, None])
+    def solve_row(left: Any, i: Any) -> Any:
+        column, row = ops.take(lower, i, 2), ops.take(left, i, 1)
+        row = row if unit else row / ops.take(column, i, 1)[:, None]
+        # What was solved is not read again: all rows are updated, in one pass.
+        return left - ops.where(index > i, column, 0.0)[:, :, None] * row[:, None, :], row
 
-    return fori_loop(0, lower.shape[-1], solve_row, ops.zeros_like(b))
+    return ops.swapaxes(scan(solve_row, b, index)[1], 0, 1)
 
 
 def invert_lower(lower: Any, *, unit: bool = False) -> Any:
