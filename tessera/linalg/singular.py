@@ -1,0 +1,319 @@
+"""Singular values and vectors, by one-sided Jacobi rotations of a triangle, and what is made of them.
+
+`a = Q R` first; then the columns of `R^H`, which are nearly orthogonal already, are made so: a rotation of two columns
+makes their inner product zero, and N / 2 pairs that have no column in common are rotated at once. After N - 1 rounds
+every pair has met (a round-robin tournament), and sweeps are repeated until no pair needs a rotation. Norms of the
+columns are the singular values, the columns are one set of vectors, and the rotations together are the other. It finds
+small singular values to more digits than methods by way of a bidiagonal matrix do.
+
+A matrix of a batch that is done is passed through sweeps that others need, so its bits are those that it has alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from tessera.api.control import scan, while_loop
+from tessera.api.custom import custom_jvp
+from tessera.diagnostics.codes import DifferentiationError
+from tessera.frontend.functions import public as ops
+from tessera.frontend.functions.operands import dtype_of
+from tessera.linalg.operands import (
+    Program,
+    adjoint,
+    as_batch,
+    check_rows,
+    conj,
+    diagonal,
+    epsilon_of,
+    index_of,
+    like_batch,
+    narrow_floats,
+    real,
+    scale_of,
+    take_matrix,
+    take_rows,
+    take_tensors,
+)
+from tessera.linalg.orthogonal import factor_qr, orthogonal_columns
+from tessera.types.dtype import i64
+
+SWEEPS = 40
+"""Sweeps after which the loop ends; matrices take 5 to 12."""
+TINY = {"f32": 2.0**-100, "f64": 2.0**-960}
+"""Squares of lengths that count as zero, of matrices whose largest element is near 1: others have all their digits."""
+
+
+class SVD(NamedTuple):
+    """Left singular vectors as columns, singular values in descending order, right singular vectors as rows."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+class LeastSquares(NamedTuple):
+    """The solution of least squares, sums of squared residuals, the rank, and singular values."""
+
+    x: Any
+    residuals: Any
+    rank: Any
+    s: Any
+
+
+def _square(x: Any) -> Any:
+    size = ops.abs(x)
+    return size * size
+
+
+def _rotate_pairs(top: Any, bottom: Any, is_open: Any, tiny: float, eps: float) -> tuple[Any, Any, Any]:
+    """Cosine and sine that make rows [B, h, m] orthogonal in pairs, and how far from it they are, [B]."""
+    first, second = ops.sum(_square(top), -1), ops.sum(_square(bottom), -1)
+    inner = ops.sum(conj(top) * bottom, -1)
+    size = ops.abs(inner)
+    is_usual = (first > tiny) & (second > tiny)
+    cosine_between = ops.where(is_usual, size / (ops.sqrt(first) * ops.sqrt(ops.where(is_usual, second, 1.0))), 0.0)
+    is_turned = (cosine_between > eps) & is_open[:, None]
+    divisor = ops.where(is_turned, size, 1.0)
+    ratio = (second - first) / (2.0 * divisor)
+    tangent = ops.copysign(1.0, ratio) / (ops.abs(ratio) + ops.hypot(ratio, 1.0))
+    cosine = ops.where(is_turned, 1.0 / ops.hypot(tangent, 1.0), 1.0)
+    sine = ops.where(is_turned, cosine * tangent, 0.0) * (inner / divisor)
+    return cosine[:, :, None], sine[:, :, None], ops.max(cosine_between, -1)
+
+
+def _turn(top: Any, bottom: Any, cosine: Any, sine: Any) -> tuple[Any, Any]:
+    """Rows rotated in pairs, and moved on by one seat: the first stays, and the others go around."""
+    up, down = cosine * top - conj(sine) * bottom, sine * top + cosine * bottom
+    if top.shape[1] == 1:
+        return up, down
+    return ops.concat([up[:, :1], down[:, :1], up[:, 1:-1]], 1), ops.concat([down[:, 1:], up[:, -1:]], 1)
+
+
+def orthogonalize_rows(rows: Any, turned: Any) -> tuple[Any, Any]:
+    """[B, n, m] with rows orthogonal to each other, by rotations that `turned` [B, n, k] is subjected to as well, if any."""
+    count, eps = rows.shape[1], epsilon_of(dtype_of(real(rows)))
+    tiny, goal = TINY[dtype_of(real(rows)).name], eps * math.sqrt(rows.shape[-1])
+    half = (count + 1) // 2
+    if count % 2:
+        rows = ops.pad(rows, [(0, 0), (0, 1), (0, 0)])
+        turned = None if turned is None else ops.pad(turned, [(0, 0), (0, 1), (0, 0)])
+
+    def is_open(state: Any) -> Any:
+        return (state[0] < SWEEPS) & ops.any(state[1] > goal)
+
+    def sweep(state: Any) -> Any:
+        trips, worst, parts = state
+        is_needed = worst > goal
+
+        def turn_all(state: Any, _: Any) -> Any:
+            worst, parts = state
+            cosine, sine, found = _rotate_pairs(*parts[0], is_needed, tiny, eps)
+            return (ops.maximum(worst, found), tuple(_turn(*part, cosine, sine) for part in parts)), None
+
+        start = ops.zeros_like(worst), parts
+        worst, parts = scan(turn_all, start, length=2 * half - 1)[0]
+        return trips + 1, worst, parts
+
+    given = [rows] if turned is None else [rows, turned]
+    parts = tuple((part[:, :half], part[:, half:]) for part in given)
+    worst = ops.full((rows.shape[0],), 1.0, dtype_of(real(rows)))
+    _, _, parts = while_loop(is_open, sweep, (ops.zeros((), i64), worst, parts))
+    made = [ops.concat([*part], 1) for part in parts]
+    # A row of padding is zero, and stays in its seat.
+    made = [part[:, :count] for part in made]
+    return made[0], made[-1]
+
+
+def _svd(a: Any, *, full: bool, has_vectors: bool) -> Any:
+    rows, columns = a.shape[-2:]
+    if rows < columns:
+        u, s, vh = _svd_tall(adjoint(as_batch(a)), full, has_vectors)
+        found = adjoint(vh) if has_vectors else vh, s, adjoint(u) if has_vectors else u
+    else:
+        found = _svd_tall(as_batch(a), full, has_vectors)
+    u, s, vh = found
+    if not has_vectors:
+        return (like_batch(s, a, 1),)
+    return like_batch(u, a), like_batch(s, a, 1), like_batch(vh, a)
+
+
+def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
+    batch, rows, columns = a.shape
+    kind = dtype_of(real(a))
+    if columns == 0:
+        left = ops.broadcast_to(ops.eye(rows, rows if full else 0, dtype=dtype_of(a)), (batch, rows, rows if full else 0))
+        return left, ops.zeros((batch, 0), kind), ops.zeros((batch, 0, 0), dtype_of(a))
+    is_finite = ops.all(ops.isfinite(ops.abs(a)), (-2, -1))[:, None, None]
+    a = ops.where(is_finite, a, 0.0)
+    scale = scale_of(a)
+    packed, tau = factor_qr(a / scale)
+    start = conj(ops.triu(packed[:, :columns]))
+    turned = ops.broadcast_to(ops.eye(columns, dtype=dtype_of(a)), tuple(start.shape)) if has_vectors else None
+    found, turned = orthogonalize_rows(start, turned)
+    squares = ops.sum(_square(found), -1)
+    lengths = ops.sqrt(squares)
+    nothing = ops.where(is_finite, 0.0, math.nan)
+    if not has_vectors:
+        return a, -ops.sort(-lengths, -1) * scale[:, :, 0] + nothing[:, :, 0], a
+    order = ops.argsort(-lengths, -1)
+    lengths, squares = (ops.take_along_axis(one, order, 1) for one in (lengths, squares))
+    found, turned = take_rows(found, order), take_rows(turned, order)
+    is_zero = (squares <= TINY[kind.name])[:, :, None]
+    found = ops.where(is_zero, 0.0, found / ops.where(is_zero, 1.0, lengths[:, :, None]))
+    # Vectors of singular values that are zero are any that complete the others, as reflections do.
+    complete = orthogonal_columns(*factor_qr(ops.swapaxes(found, 1, 2)), columns)
+    vh = conj(ops.where(is_zero, ops.swapaxes(complete, 1, 2), found))
+    inner = ops.swapaxes(turned, 1, 2)
+    q = orthogonal_columns(packed, tau, rows if full else columns)
+    u = q[:, :, :columns] @ inner
+    u = ops.concat([u, q[:, :, columns:]], 2) if full and rows > columns else u
+    return u + nothing, lengths * scale[:, :, 0] + nothing[:, :, 0], vh + nothing
+
+
+_svd_program = Program(_svd)
+
+
+def _decompose(a: Any, full: bool) -> Any:
+    return _svd_program(a, full=full, has_vectors=True)
+
+
+decompose_plain = custom_jvp(_decompose, nondiff_argnums=1)
+"""The three factors of matrices in any leading dims, with their derivative."""
+
+
+@custom_jvp
+def find_singular_values(a: Any) -> Any:
+    """The singular values of matrices in any leading dims, with their derivative."""
+    return _svd_program(a, full=False, has_vectors=False)[0]
+
+
+@find_singular_values.defjvp
+def _svdvals_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    u, s, vh = decompose_plain(primals[0], False)
+    return s, real(diagonal(adjoint(u) @ tangents[0] @ adjoint(vh)))
+
+
+@decompose_plain.defjvp
+def _svd_jvp(full: bool, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (a,), (da,) = primals, tangents
+    rows, columns = a.shape[-2:]
+    if full and rows != columns:
+        raise DifferentiationError(
+            f"`svd` with `full_matrices=True` has no derivative for {rows} by {columns} matrices: vectors that complete "
+            "a basis are not determined",
+            fix="write `full_matrices=False`",
+        )
+    u, s, vh = decompose_plain(a, False)
+    inner = adjoint(u) @ da @ adjoint(vh)
+    across = s[..., None, :]
+    down = s[..., :, None]
+    gaps = (across - down) * (across + down)
+    factors = ops.where(gaps == 0, 0.0, 1.0 / ops.where(gaps == 0, 1.0, gaps))
+    scaled, flipped = inner * across, down * inner
+    du = u @ (factors * (scaled + adjoint(scaled)))
+    dv = adjoint(vh) @ (factors * (flipped + adjoint(flipped)))
+    inverse = ops.where(across == 0, 0.0, 1.0 / ops.where(across == 0, 1.0, across))
+    if rows > columns:
+        outside = da @ adjoint(vh)
+        du = du + (outside - u @ (adjoint(u) @ outside)) * inverse
+    if columns > rows:
+        outside = adjoint(da) @ u
+        dv = dv + (outside - adjoint(vh) @ (vh @ outside)) * inverse
+    return (u, s, vh), (du, real(diagonal(inner)), adjoint(dv))
+
+
+@narrow_floats(1)
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """The singular value decomposition `(U, S, Vh)` of [..., M, N]: `a = U diag(S) Vh`, with `S` in descending order.
+
+    With `full_matrices` `U` is [..., M, M] and `Vh` [..., N, N], without it [..., M, K] and [..., K, N] for
+    K = min(M, N). `compute_uv=False` gives `S` alone. A pair of vectors may have the opposite sign, or another phase,
+    than elsewhere; equal bits of `a` give equal ones. NaN and infinities in `a` give NaN. The derivative leaves out what
+    turns vectors of equal singular values into each other, and needs `full_matrices=False` where M and N differ.
+
+    `U diag(S) Vh` is within a few `N eps |a|` of `a`, `U` and `Vh` are orthogonal within a few `N eps`.
+
+    >>> ts.linalg.svd(ts.array([[0.0, 2.0], [3.0, 0.0]])).S
+    Tensor([2] f32, [3, 2])
+    """
+    a = take_matrix("svd", a)
+    return SVD(*decompose_plain(a, bool(full_matrices))) if compute_uv else find_singular_values(a)
+
+
+@narrow_floats(1)
+def svdvals(a: Any) -> Any:
+    """The singular values of [..., M, N] in descending order, [..., min(M, N)].
+
+    >>> ts.linalg.svdvals(ts.array([[3.0, 0.0], [0.0, 4.0]]))
+    Tensor([2] f32, [4, 3])
+    """
+    return find_singular_values(take_matrix("svdvals", a))
+
+
+def cutoff_of(s: Any, rows: int, columns: int, rtol: Any) -> Any:
+    """Up to where singular values count as zero: `max(M, N) eps` of the largest, or `rtol` of it."""
+    ratio = max(rows, columns) * epsilon_of(dtype_of(s)) if rtol is None else rtol
+    ratio = ratio[..., None] if hasattr(ratio, "shape") and len(ratio.shape) else ratio
+    return s[..., :1] * ratio
+
+
+@narrow_floats(1)
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False) -> Any:
+    """The pseudo-inverse of [..., M, N], [..., N, M]: singular values up to `rtol` times the largest count as zero.
+
+    `rtol` is a number, or a tensor of the leading dims; `max(M, N) eps` without one. `hermitian` is for NumPy's
+    callers: the result is the same without.
+
+    >>> ts.linalg.pinv(ts.array([[2.0, 0.0], [0.0, 0.0]]))
+    Tensor([2, 2] f32, [[0.5, 0], [0, 0]])
+    """
+    a = take_matrix("pinv", a)
+    u, s, vh = decompose_plain(a, False)
+    is_kept = s > cutoff_of(s, *a.shape[-2:], rtol) if s.shape[-1] else s > 0
+    inverse = ops.where(is_kept, 1.0 / ops.where(is_kept, s, 1.0), 0.0)
+    return adjoint(vh) @ (inverse[..., :, None] * adjoint(u))
+
+
+@narrow_floats(1)
+def matrix_rank(a: Any, rtol: Any = None, *, tol: Any = None, hermitian: bool = False) -> Any:
+    """How many singular values of [..., M, N] are above `rtol` times the largest, or above `tol`.
+
+    Without either, above `max(M, N) eps` times the largest.
+
+    >>> ts.linalg.matrix_rank(ts.ones((3, 3)))
+    Tensor([] i64, 1)
+    """
+    a = take_matrix("matrix_rank", a)
+    s = find_singular_values(a)
+    if not s.shape[-1]:
+        return ops.zeros(tuple(s.shape[:-1]), i64)
+    if tol is None:
+        return ops.sum(ops.astype(s > cutoff_of(s, *a.shape[-2:], rtol), i64), -1)
+    limit = tol[..., None] if hasattr(tol, "shape") and len(tol.shape) else tol
+    return ops.sum(ops.astype(s > limit, i64), -1)
+
+
+@narrow_floats(2)
+def lstsq(a: Any, b: Any, rcond: Any = None) -> LeastSquares:
+    """The `x` of smallest norm that minimizes `|a x - b|`, `(x, residuals, rank, s)`, for [..., M, N] and [..., M, K].
+
+    `b` may be a vector [M]. `residuals` are the sums of squares of `a x - b` by columns, whatever the rank; `s` are the
+    singular values, of which those up to `rcond` times the largest (`max(M, N) eps` without it) count as zero.
+
+    >>> ts.linalg.lstsq(ts.array([[1.0], [1.0]]), ts.array([1.0, 3.0])).x
+    Tensor([1] f32, [2])
+    """
+    a, b = take_tensors("lstsq", a, b)
+    a = take_matrix("lstsq", a)
+    is_vector = len(b.shape) == 1
+    b = b[:, None] if is_vector else b
+    check_rows("lstsq", a, b)
+    u, s, vh = decompose_plain(a, False)
+    is_kept = s > cutoff_of(s, *a.shape[-2:], rcond) if s.shape[-1] else s > 0
+    inverse = ops.where(is_kept, 1.0 / ops.where(is_kept, s, 1.0), 0.0)
+    x = adjoint(vh) @ (inverse[..., :, None] * (adjoint(u) @ b))
+    residuals = ops.sum(_square(a @ x - b), -2)
+    rank = ops.sum(ops.astype(is_kept, i64), -1)
+    return LeastSquares(x[..., 0] if is_vector else x, residuals[..., 0] if is_vector else residuals, rank, s)
