@@ -45,6 +45,7 @@ MODULES = {
     "data": "tessera.data",
     "train": "tessera.train",
     "random": "tessera.random",
+    "linalg": "tessera.linalg",
     "verify": "tessera.verify",
     "stdlib": "tessera.stdlib",
     "interop": "tessera.interop.torch",

@@ -51,6 +51,7 @@ _MODULES = (
     "dist",
     "effects",
     "graph",
+    "linalg",
     "nn",
     "op",
     "ops",

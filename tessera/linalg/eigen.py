@@ -1,16 +1,17 @@
-"""Eigenvalues and eigenvectors of symmetric and Hermitian matrices: reflections to a tridiagonal matrix, then implicit QL.
+"""Eigenvalues and eigenvectors of symmetric and Hermitian matrices: a tridiagonal matrix by reflections, then QL.
 
 Each of n - 1 reflections makes one column tridiagonal: a matrix-vector product and an update of rank 2. The eigenvalues
 of what is left come out one after the other, from the top: a sweep of rotations with Wilkinson's shift makes its first
 element off the diagonal small, cubically so near the end, and on average fewer than two sweeps are needed for each. The
 rotations are numbers alone; the eigenvectors follow row by row, from a matrix whose rows are the columns of `Q`.
 
-Matrices of a batch go through the same loops with shifts and ranges of their own: where one has no rotation it is passed
-through unchanged, so what it becomes does not depend on the others.
+Matrices of a batch go through the same loops with shifts and ranges of their own: where one has no rotation it is
+passed through unchanged, so what it becomes does not depend on the others.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from tessera.api.control import scan, while_loop
@@ -52,7 +53,7 @@ class Eigh(NamedTuple):
 
 
 def reduce_to_tridiagonal(a: Any) -> tuple[Any, Any, Any, Any]:
-    """[B, n, n] Hermitian matrices as `Q T Q^H`: the diagonal of `T`, what is beside it, vectors [B, n, n - 1] and factors.
+    """[B, n, n] Hermitian matrices as `Q T Q^H`: the diagonal of `T`, what is beside it, vectors and factors.
 
     `Q` is the product of the reflections that the vectors, which are columns, and their factors are.
     """
@@ -72,7 +73,7 @@ def reduce_to_tridiagonal(a: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _find_blocks(d: Any, e: Any, index: Any, eps: float) -> tuple[Any, Any, Any]:
-    """`e` with zeros for what is negligible, and of each matrix the first block that is none: its first and last row."""
+    """`e` with zeros for what is negligible, and of each matrix the first other block: its first and last row."""
     size = d.shape[-1]
     after = ops.concat([d[:, 1:], d[:, -1:]], 1)
     # The matrix is scaled to 1: what is below eps^2 is noise even where the diagonal vanishes.
@@ -96,7 +97,7 @@ def _start_sweep(d: Any, e: Any, first: Any, last: Any) -> Any:
 
 
 def _rotate(d: Any, e: Any, first: Any, last: Any) -> tuple[Any, Any, Any, Any]:
-    """One sweep: the new tridiagonal matrix, and the cosines and sines of the rotations of each two rows, [n - 1, B]."""
+    """One sweep: the new tridiagonal matrix, and the cosines and sines of its rotations, [n - 1, B]."""
     size, index = d.shape[-1], index_of(d.shape[-1])
     start = _start_sweep(d, e, first, last)[:, 0]
     low, high = first[:, 0], last[:, 0]
@@ -161,7 +162,7 @@ def _turn_rows(rows: Any, cosines: Any, sines: Any) -> Any:
 
 
 def solve_tridiagonal(d: Any, e: Any, rows: Any) -> tuple[Any, Any]:
-    """The eigenvalues of tridiagonal matrices [B, n], unsorted, and `rows` [n, B, m] turned as the eigenvectors are, if any."""
+    """The eigenvalues of tridiagonal matrices [B, n], unsorted, and `rows` [n, B, m] turned as eigenvectors."""
     size, index = d.shape[-1], index_of(d.shape[-1])
     eps = epsilon_of(dtype_of(d))
 
@@ -190,15 +191,19 @@ def _eigh(a: Any, *, has_vectors: bool) -> Any:
     if a.shape[-1] < 2:
         values = real(diagonal(a))
         return (values, ops.broadcast_to(eye_like(a), tuple(a.shape))) if has_vectors else (values,)
+    is_finite = ops.all(ops.isfinite(ops.abs(batch)), (-2, -1))[:, None, None]
+    batch, nothing = ops.where(is_finite, batch, 0.0), ops.where(is_finite, 0.0, math.nan)
     scale = scale_of(batch)
     d, e, vectors, taus = reduce_to_tridiagonal(batch / scale)
     if not has_vectors:
-        return (like_batch(ops.sort(solve_tridiagonal(d, e, None)[0], -1) * scale[:, :, 0], a, 1),)
+        values = ops.sort(solve_tridiagonal(d, e, None)[0], -1) * scale[:, :, 0] + nothing[:, :, 0]
+        return (like_batch(values, a, 1),)
     q = apply_reflections(vectors, taus, ops.broadcast_to(eye_like(a), tuple(batch.shape)))
     d, rows = solve_tridiagonal(d, e, ops.transpose(q, (2, 0, 1)))
     rows = ops.swapaxes(rows, 0, 1)
     order = ops.argsort(d, -1)
-    values, columns = ops.take_along_axis(d, order, 1) * scale[:, :, 0], ops.swapaxes(take_rows(rows, order), -1, -2)
+    values = ops.take_along_axis(d, order, 1) * scale[:, :, 0] + nothing[:, :, 0]
+    columns = ops.swapaxes(take_rows(rows, order), -1, -2) + nothing
     return like_batch(values, a, 1), like_batch(columns, a)
 
 
@@ -239,8 +244,8 @@ def _eigvalsh_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 def eigh(a: Any) -> Eigh:
     """The eigenvalues of symmetric or Hermitian matrices [..., N, N], ascending, and their eigenvectors as columns.
 
-    Only the lower triangle is read, and the derivative is that of `(a + a^H) / 2`; eigenvectors of equal eigenvalues have
-    none, and what turns them into each other is left out of it. An eigenvector's sign, or phase, is whatever the
+    Only the lower triangle is read, and the derivative is that of `(a + a^H) / 2`; eigenvectors of equal eigenvalues
+    have none, and what turns them into each other is left out of it. An eigenvector's sign, or phase, is whatever the
     algorithm makes it, and the same for the same bits of `a`. NaN and infinities in `a` give NaN.
 
     `a v - v diag(w)` is within a few `N eps |a|` of zero, `v` orthogonal within a few `N eps`, and eigenvalues within a

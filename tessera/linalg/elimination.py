@@ -2,8 +2,8 @@
 
 The factorization halves the columns: the left half is factored, its permutation and its triangle are applied to the
 right half, and a matmul takes their product off what is left. A leaf goes column by column, and finds the element of
-largest magnitude in each; of equal ones the first is the pivot. A column without one is passed over, as LAPACK does: the
-factors of a singular matrix are numbers, and solutions, which divide by its zero, hold infinities and NaNs.
+largest magnitude in each; of equal ones the first is the pivot. A column without one is passed over, as LAPACK does:
+the factors of a singular matrix are numbers, and solutions, which divide by its zero, hold infinities and NaNs.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def split_size(size: int, leaf: int) -> int:
 
 
 def leaf_size(size: int, smallest: int, count: int = 16) -> int:
-    """Rows up to which a recursion over `size` goes row by row: it has `count` leaves at most, so traces are bounded."""
+    """Rows up to which a recursion over `size` goes row by row: it has `count` leaves at most."""
     return max(smallest, -(-size // (count * 8)) * 8)
 
 

@@ -64,7 +64,7 @@ def reflect(x: Any, at: Any, index: Any) -> tuple[Any, Any, Any]:
 
 
 def join_reflections(v: Any, tau: Any) -> Any:
-    """The triangle `T` of `1 - V T V^H`, for [B, m, k] vectors and [B, k] factors: the product of all, first to last."""
+    """The triangle `T` of `1 - V T V^H`, for [B, m, k] vectors and [B, k] factors: their product."""
     above = ops.triu(adjoint(v) @ v, 1) * tau[:, :, None]
     right = tau[:, :, None] * ops.eye(tau.shape[-1], dtype=dtype_of(tau))
     return ops.flip(substitute(flip_both(above), ops.flip(right, 1), unit=True), 1)
@@ -180,9 +180,9 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     """The factors `(Q, R)` of [..., M, N], `a = Q R`: orthonormal columns, and an upper triangle.
 
     With `mode="reduced"` `Q` is [..., M, K] and `R` [..., K, N] for K = min(M, N), with `"complete"` [..., M, M] and
-    [..., M, N], and `"r"` gives `R` alone. Signs are those of LAPACK: a column's diagonal of `R` has the sign opposite to
-    the element that it was made of, or of that element where nothing is below it. The derivative is that of M >= N and
-    the reduced form, where `R` is not singular.
+    [..., M, N], and `"r"` gives `R` alone. Signs are those of LAPACK: a column's diagonal of `R` has the sign opposite
+    to the element that it was made of, or of that element where nothing is below it. The derivative is that of M >= N
+    and the reduced form, where `R` is not singular.
 
     `Q` is orthogonal within a few `sqrt(N) eps`, and `Q R` within a few `N eps |a|` of `a`, by columns.
 

@@ -18,7 +18,7 @@ from tessera.api.control import scan, while_loop
 from tessera.api.custom import custom_jvp
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of
+from tessera.frontend.functions.operands import dtype_of, is_tensor
 from tessera.linalg.operands import (
     Program,
     adjoint,
@@ -27,7 +27,6 @@ from tessera.linalg.operands import (
     conj,
     diagonal,
     epsilon_of,
-    index_of,
     like_batch,
     narrow_floats,
     real,
@@ -92,7 +91,7 @@ def _turn(top: Any, bottom: Any, cosine: Any, sine: Any) -> tuple[Any, Any]:
 
 
 def orthogonalize_rows(rows: Any, turned: Any) -> tuple[Any, Any]:
-    """[B, n, m] with rows orthogonal to each other, by rotations that `turned` [B, n, k] is subjected to as well, if any."""
+    """[B, n, m] with rows orthogonal to each other, by rotations that `turned` [B, n, k] takes part in."""
     count, eps = rows.shape[1], epsilon_of(dtype_of(real(rows)))
     tiny, goal = TINY[dtype_of(real(rows)).name], eps * math.sqrt(rows.shape[-1])
     half = (count + 1) // 2
@@ -109,8 +108,9 @@ def orthogonalize_rows(rows: Any, turned: Any) -> tuple[Any, Any]:
 
         def turn_all(state: Any, _: Any) -> Any:
             worst, parts = state
-            cosine, sine, found = _rotate_pairs(*parts[0], is_needed, tiny, eps)
-            return (ops.maximum(worst, found), tuple(_turn(*part, cosine, sine) for part in parts)), None
+            cosine, sine, found = _rotate_pairs(parts[0][0], parts[0][1], is_needed, tiny, eps)
+            turned = tuple(_turn(top, bottom, cosine, sine) for top, bottom in parts)
+            return (ops.maximum(worst, found), turned), None
 
         start = ops.zeros_like(worst), parts
         worst, parts = scan(turn_all, start, length=2 * half - 1)[0]
@@ -143,7 +143,9 @@ def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
     batch, rows, columns = a.shape
     kind = dtype_of(real(a))
     if columns == 0:
-        left = ops.broadcast_to(ops.eye(rows, rows if full else 0, dtype=dtype_of(a)), (batch, rows, rows if full else 0))
+        left = ops.broadcast_to(
+            ops.eye(rows, rows if full else 0, dtype=dtype_of(a)), (batch, rows, rows if full else 0)
+        )
         return left, ops.zeros((batch, 0), kind), ops.zeros((batch, 0, 0), dtype_of(a))
     is_finite = ops.all(ops.isfinite(ops.abs(a)), (-2, -1))[:, None, None]
     a = ops.where(is_finite, a, 0.0)
@@ -201,8 +203,8 @@ def _svd_jvp(full: bool, primals: Any, tangents: Any) -> tuple[Any, Any]:
     rows, columns = a.shape[-2:]
     if full and rows != columns:
         raise DifferentiationError(
-            f"`svd` with `full_matrices=True` has no derivative for {rows} by {columns} matrices: vectors that complete "
-            "a basis are not determined",
+            f"`svd` with `full_matrices=True` has no derivative for {rows} by {columns} matrices: vectors that "
+            "complete a basis are not determined",
             fix="write `full_matrices=False`",
         )
     u, s, vh = decompose_plain(a, False)
@@ -230,8 +232,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
 
     With `full_matrices` `U` is [..., M, M] and `Vh` [..., N, N], without it [..., M, K] and [..., K, N] for
     K = min(M, N). `compute_uv=False` gives `S` alone. A pair of vectors may have the opposite sign, or another phase,
-    than elsewhere; equal bits of `a` give equal ones. NaN and infinities in `a` give NaN. The derivative leaves out what
-    turns vectors of equal singular values into each other, and needs `full_matrices=False` where M and N differ.
+    than elsewhere; equal bits of `a` give equal ones. NaN and infinities in `a` give NaN. The derivative leaves out
+    what turns vectors of equal singular values into each other, and needs `full_matrices=False` where M and N differ.
 
     `U diag(S) Vh` is within a few `N eps |a|` of `a`, `U` and `Vh` are orthogonal within a few `N eps`.
 
@@ -252,11 +254,17 @@ def svdvals(a: Any) -> Any:
     return find_singular_values(take_matrix("svdvals", a))
 
 
-def cutoff_of(s: Any, rows: int, columns: int, rtol: Any) -> Any:
-    """Up to where singular values count as zero: `max(M, N) eps` of the largest, or `rtol` of it."""
-    ratio = max(rows, columns) * epsilon_of(dtype_of(s)) if rtol is None else rtol
-    ratio = ratio[..., None] if hasattr(ratio, "shape") and len(ratio.shape) else ratio
-    return s[..., :1] * ratio
+def is_above(s: Any, a: Any, rtol: Any) -> Any:
+    """Which singular values are above `max(M, N) eps` times the largest, or above `rtol` times it."""
+    if not s.shape[-1]:
+        return s > 0
+    default = max(a.shape[-2:]) * epsilon_of(dtype_of(s))
+    return s > s[..., :1] * (default if rtol is None else _per_matrix(rtol))
+
+
+def _per_matrix(limit: Any) -> Any:
+    """A number, or a tensor with one for each matrix, beside singular values."""
+    return limit[..., None] if is_tensor(limit) and len(limit.shape) else limit
 
 
 @narrow_floats(1)
@@ -271,7 +279,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False) -> Any:
     """
     a = take_matrix("pinv", a)
     u, s, vh = decompose_plain(a, False)
-    is_kept = s > cutoff_of(s, *a.shape[-2:], rtol) if s.shape[-1] else s > 0
+    is_kept = is_above(s, a, rtol)
     inverse = ops.where(is_kept, 1.0 / ops.where(is_kept, s, 1.0), 0.0)
     return adjoint(vh) @ (inverse[..., :, None] * adjoint(u))
 
@@ -287,12 +295,8 @@ def matrix_rank(a: Any, rtol: Any = None, *, tol: Any = None, hermitian: bool = 
     """
     a = take_matrix("matrix_rank", a)
     s = find_singular_values(a)
-    if not s.shape[-1]:
-        return ops.zeros(tuple(s.shape[:-1]), i64)
-    if tol is None:
-        return ops.sum(ops.astype(s > cutoff_of(s, *a.shape[-2:], rtol), i64), -1)
-    limit = tol[..., None] if hasattr(tol, "shape") and len(tol.shape) else tol
-    return ops.sum(ops.astype(s > limit, i64), -1)
+    is_kept = is_above(s, a, rtol) if tol is None else s > _per_matrix(tol)
+    return ops.sum(ops.astype(is_kept, i64), -1)
 
 
 @narrow_floats(2)
@@ -311,7 +315,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> LeastSquares:
     b = b[:, None] if is_vector else b
     check_rows("lstsq", a, b)
     u, s, vh = decompose_plain(a, False)
-    is_kept = s > cutoff_of(s, *a.shape[-2:], rcond) if s.shape[-1] else s > 0
+    is_kept = is_above(s, a, rcond)
     inverse = ops.where(is_kept, 1.0 / ops.where(is_kept, s, 1.0), 0.0)
     x = adjoint(vh) @ (inverse[..., :, None] * (adjoint(u) @ b))
     residuals = ops.sum(_square(a @ x - b), -2)

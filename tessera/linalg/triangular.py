@@ -118,7 +118,7 @@ def solve_triangular(
     diagonal, which counts as ones. `trans` is 0 or "N" for `a`, 1 or "T" for its transpose, 2 or "C" for its conjugate
     transpose. `b` is [..., N, K], or a vector [N]; leading dims broadcast. A zero on the diagonal divides: inf or NaN.
 
-    Each column of the result solves a system whose triangle differs by at most `n eps |a|` from `a`, element by element.
+    Each column of the result solves a system whose triangle is within `n eps |a|` of `a`, element by element.
 
     >>> ts.linalg.solve_triangular(ts.array([[2.0, 0.0], [1.0, 4.0]]), ts.array([2.0, 9.0]), lower=True)
     Tensor([2] f32, [1, 2])
@@ -206,8 +206,8 @@ def cholesky(a: Any, *, upper: bool = False) -> Any:
     """The factor `L` of positive definite matrices, `a = L L^H`: lower triangular, its diagonal positive.
 
     With `upper` its conjugate transpose. `a` is [..., N, N]; its lower triangle is read alone, and its derivative is
-    that of `(a + a^H) / 2`. A matrix that is not positive definite, or has NaN, gives NaN in the whole triangle, eagerly
-    and inside `jit` alike; other matrices of the batch are not touched by it.
+    that of `(a + a^H) / 2`. A matrix that is not positive definite, or has NaN, gives NaN in the whole triangle,
+    eagerly and inside `jit` alike; other matrices of the batch are not touched by it.
 
     `L L^H` differs by at most `(n + 1) eps |L| |L^H|` from `a`, element by element.
 

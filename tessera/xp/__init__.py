@@ -1,9 +1,9 @@
 """`tessera.xp`: functions of the Python array API standard, 2024.12, on Tessera's tensors, eagerly and inside `jit`.
 
-Functions take and give tensors as `tessera.ops` does, under the names and with the arguments of the standard. The
-extension `linalg` is not here. Tensors do not change: `x[0] = 1` raises, and
-`x += 1` makes a new tensor. Functions whose result depends on values in its shape (`nonzero`, `unique_values` and its
-like) take `size=` inside `jit`.
+Functions take and give tensors as `tessera.ops` does, under the names and with the arguments of the standard, whose
+extensions `linalg` and `fft` are here too. Tensors do not change: `x[0] = 1` raises, and `x += 1` makes a new tensor.
+Functions whose result depends on values in its shape (`nonzero`, `unique_values` and its like) take `size=` inside
+`jit`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,11 @@ from tessera.xp.statistical import *  # noqa: F403
 
 __array_api_version__ = "2024.12"
 
-_ABSENT = {
-    "linalg": "the extension `linalg` is not here; `matmul`, `tensordot`, `vecdot` and `matrix_transpose` are",
-}
-
 if _TYPE_CHECKING:
     from tessera.xp import fft as fft
+    from tessera.xp import linalg as linalg
 
-_EXTENSIONS = ("fft",)
+_EXTENSIONS = ("fft", "linalg")
 """Modules of functions that are loaded when they are first used."""
 
 _OWN = {name for name, item in globals().items() if not (name.startswith("_") or isinstance(item, _ModuleType))}
@@ -62,5 +59,4 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> _Any:
     if name in _EXTENSIONS:
         return _import_module(f"tessera.xp.{name}")
-    why = _ABSENT.get(name)
-    raise AttributeError(f"module `tessera.xp` has no attribute `{name}`{f': {why}' if why else ''}", name=name)
+    raise AttributeError(f"module `tessera.xp` has no attribute `{name}`", name=name)
