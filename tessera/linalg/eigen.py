@@ -17,19 +17,17 @@ from typing import Any, NamedTuple
 from tessera.api.control import scan, while_loop
 from tessera.api.custom import custom_jvp
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of
 from tessera.linalg.operands import (
     Program,
     adjoint,
     as_batch,
-    conj,
     diagonal,
+    dtype_of,
     epsilon_of,
     eye_like,
     index_of,
     like_batch,
     narrow_floats,
-    real,
     scale_of,
     take_rows,
     take_square,
@@ -62,14 +60,14 @@ def reduce_to_tridiagonal(a: Any) -> tuple[Any, Any, Any, Any]:
     def reduce_column(x: Any, k: Any) -> Any:
         v, tau, beta = reflect(ops.take(x, k, 2), k + 1, index)
         moved = ops.where(index > k, tau * (x @ v[:, :, None])[:, :, 0], 0.0)
-        shared = ops.sum(conj(moved) * v, -1, keepdims=True)
+        shared = ops.sum(ops.conj(moved) * v, -1, keepdims=True)
         moved = moved - 0.5 * tau * shared * v
-        x = x - v[:, :, None] * conj(moved)[:, None, :] - moved[:, :, None] * conj(v)[:, None, :]
-        return x, (v, tau[:, 0], real(beta)[:, 0])
+        x = x - v[:, :, None] * ops.conj(moved)[:, None, :] - moved[:, :, None] * ops.conj(v)[:, None, :]
+        return x, (v, tau[:, 0], ops.real(beta)[:, 0])
 
     x, (vectors, taus, beside) = scan(reduce_column, a, index_of(size - 1))
     beside = ops.pad(ops.swapaxes(beside, 0, 1), [(0, 0), (0, 1)])
-    return real(diagonal(x)), beside, ops.transpose(vectors, (1, 2, 0)), ops.swapaxes(taus, 0, 1)
+    return ops.real(diagonal(x)), beside, ops.transpose(vectors, (1, 2, 0)), ops.swapaxes(taus, 0, 1)
 
 
 def _find_blocks(d: Any, e: Any, index: Any, eps: float) -> tuple[Any, Any, Any]:
@@ -187,9 +185,9 @@ def solve_tridiagonal(d: Any, e: Any, rows: Any) -> tuple[Any, Any]:
 def _eigh(a: Any, *, has_vectors: bool) -> Any:
     batch = as_batch(a)
     lower = ops.tril(batch, -1)
-    batch = lower + adjoint(lower) + ops.where(ops.eye(a.shape[-1]) > 0, real(batch), 0.0)
+    batch = lower + adjoint(lower) + ops.where(ops.eye(a.shape[-1]) > 0, ops.real(batch), 0.0)
     if a.shape[-1] < 2:
-        values = real(diagonal(a))
+        values = ops.real(diagonal(a))
         return (values, ops.broadcast_to(eye_like(a), tuple(a.shape))) if has_vectors else (values,)
     is_finite = ops.all(ops.isfinite(ops.abs(batch)), (-2, -1))[:, None, None]
     batch, nothing = ops.where(is_finite, batch, 0.0), ops.where(is_finite, 0.0, math.nan)
@@ -230,14 +228,14 @@ def _eigh_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     gaps = values[..., None, :] - values[..., :, None]
     # Vectors of equal eigenvalues have no derivative: what turns them into each other is left out.
     factors = ops.where(gaps == 0, 0.0, 1.0 / ops.where(gaps == 0, 1.0, gaps))
-    return (values, v), (real(diagonal(inner)), v @ (inner * factors))
+    return (values, v), (ops.real(diagonal(inner)), v @ (inner * factors))
 
 
 @find_eigenvalues.defjvp
 def _eigvalsh_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     (a,), (da,) = primals, tangents
     values, v = decompose_hermitian(a)
-    return values, real(diagonal(adjoint(v) @ ((da + adjoint(da)) * 0.5) @ v))
+    return values, ops.real(diagonal(adjoint(v) @ ((da + adjoint(da)) * 0.5) @ v))
 
 
 @narrow_floats(1)

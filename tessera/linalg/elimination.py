@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from tessera.api.control import fori_loop
 from tessera.api.custom import custom_jvp
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of
 from tessera.linalg.operands import (
     Program,
     as_batch,
     broadcast_batch,
     check_rows,
     diagonal,
+    dtype_of,
     eye_like,
     index_of,
     leaf_size,
@@ -292,7 +292,7 @@ def _det_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 def _slogdet_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     value = slogdet_plain(primals[0])
     change = _trace_of(invert_matrix(primals[0]), tangents[0])
-    return value, (change * 0.0, change)
+    return value, (value[0] * (change - ops.real(change)), ops.real(change))
 
 
 @narrow_floats(1)

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.frontend.complex.dispatch import is_complex
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import as_tensor, axis_of, dtype_of
+from tessera.frontend.functions.operands import as_tensor, axis_of
 from tessera.frontend.pytree import as_tuple
 from tessera.linalg.elimination import invert_matrix, solve_matrix
 from tessera.linalg.operands import (
     check_known,
     check_square,
+    dtype_of,
     eye_like,
     narrow_floats,
-    real,
     take_matrix,
     take_square,
     take_tensors,
@@ -46,7 +47,7 @@ def vector_norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) 
         else tuple(axis_of("norm", one, len(x.shape)) for one in as_tuple(axis))
     )
     if not axes:
-        return ops.astype(x != 0, dtype_of(real(x))) if ord == 0 else ops.abs(x)
+        return ops.astype(x != 0, dtype_of(ops.real(x))) if ord == 0 else ops.abs(x)
     size = ops.abs(x)
     if ord == math.inf:
         # Of no elements the largest is 0.
@@ -122,7 +123,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     >>> ts.linalg.norm(ts.array([[3.0, 0.0], [0.0, 4.0]]), "nuc")
     Tensor([] f32, 7)
     """
-    x = as_tensor(x)
+    (x,) = take_tensors("norm", x)
     rank = len(x.shape)
     if ord is None:
         return vector_norm(x, 2, axis, keepdims)
@@ -170,7 +171,7 @@ def matrix_power(a: Any, n: Any) -> Any:
     """
     if isinstance(n, bool) or not isinstance(n, int):
         raise ArgumentError(f"`matrix_power` takes `n` as an int, got {n!r}")
-    if dtype_of(as_tensor(a)).is_integer and n >= 0:
+    if not is_complex(a) and dtype_of(as_tensor(a)).is_integer and n >= 0:
         a = as_tensor(a)  # products of integers are exact
         if len(a.shape) < 2:
             raise ShapeError(f"`matrix_power` takes matrices, in the last two dims, got {list(a.shape)}")

@@ -9,8 +9,12 @@ from typing import Any
 
 from tessera.api.jit import Jit
 from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.frontend.complex.dispatch import has_complex, is_complex
+from tessera.frontend.complex.parts import promote_complex
+from tessera.frontend.complex.tensor import ComplexTensor, adopt_complex
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, is_tensor, promote_operands
+from tessera.frontend.functions.operands import as_tensor, cast, is_tensor, promote_operands
+from tessera.frontend.functions.operands import dtype_of as real_dtype_of
 from tessera.frontend.pytree import flatten, unflatten
 from tessera.frontend.subprograms import type_of
 from tessera.ir.base import dispatch
@@ -38,12 +42,23 @@ class Program:
     def __call__(self, *tensors: Any, **settings: Any) -> Any:
         if dispatch.tracing() is not None:
             return self.function(*tensors, **settings)
-        types = tuple(type_of(tensor) for tensor in tensors)
+        types = tuple(_type_of(tensor) for tensor in tensors)
         return self._compiled(types, tuple(sorted(settings.items())))(*tensors)
 
 
+def dtype_of(x: Any) -> Any:
+    """The dtype of a tensor, real or complex."""
+    return x.dtype if isinstance(x, ComplexTensor) else real_dtype_of(x)
+
+
+def _type_of(tensor: Any) -> Any:
+    return ("complex", type_of(tensor.real)) if isinstance(tensor, ComplexTensor) else type_of(tensor)
+
+
 def take_tensors(op: str, *values: Any) -> list[Any]:
-    """Values as tensors of one floating dtype: integers and bools become f32, as everywhere in `tessera.ops`."""
+    """Values as tensors of one floating or complex dtype: integers and bools become f32."""
+    if has_complex(values):
+        return [*promote_complex(op, [adopt_complex(value) if is_complex(value) else value for value in values])]
     return promote_operands(op, [as_tensor(value) for value in values], FLOATING)
 
 
@@ -53,7 +68,7 @@ def narrow_floats(count: int) -> Callable[[Callable[..., Any]], Callable[..., An
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **settings: Any) -> Any:
-            given = [value for value in args[:count] if is_tensor(value)]
+            given = [value for value in args[:count] if is_tensor(value) and not is_complex(value)]
             if not any(dtype_of(value).is_float and dtype_of(value).bits < 32 for value in given):
                 return function(*args, **settings)
             narrow = dtype_of(promote_operands(function.__name__, given, FLOATING)[0])
@@ -162,16 +177,6 @@ def index_of(size: int) -> Any:
 # Pieces of matrices.
 
 
-def conj(x: Any) -> Any:
-    """The complex conjugate; a real tensor is its own."""
-    return x
-
-
-def real(x: Any) -> Any:
-    """The real part."""
-    return x
-
-
 def transpose(a: Any) -> Any:
     """The transpose, without conjugation."""
     return ops.swapaxes(a, -1, -2)
@@ -179,7 +184,7 @@ def transpose(a: Any) -> Any:
 
 def adjoint(a: Any) -> Any:
     """The conjugate transpose."""
-    return ops.swapaxes(conj(a), -1, -2)
+    return ops.swapaxes(ops.conj(a), -1, -2)
 
 
 def eye_like(a: Any, rows: int | None = None) -> Any:

@@ -14,19 +14,18 @@ from tessera.api.control import fori_loop
 from tessera.api.custom import custom_jvp
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of
 from tessera.linalg.elimination import inverse_triangle
 from tessera.linalg.operands import (
     Program,
     adjoint,
     as_batch,
     check_choice,
-    conj,
+    dtype_of,
+    eye_like,
     index_of,
     leaf_size,
     like_batch,
     narrow_floats,
-    real,
     split_size,
     take_matrix,
 )
@@ -56,8 +55,8 @@ def reflect(x: Any, at: Any, index: Any) -> tuple[Any, Any, Any]:
     size = ops.abs(x / scale)
     norm = scale * ops.sqrt(ops.sum(size * size, -1, keepdims=True))
     rest = ops.max(ops.abs(ops.where(index > at, x, 0.0)), -1, keepdims=True)
-    is_done = (rest == 0) & (alpha == real(alpha))
-    beta = ops.where(is_done, real(alpha), ops.where(real(alpha) > 0, -norm, norm))
+    is_done = (rest == 0) & (alpha == ops.real(alpha))
+    beta = ops.where(is_done, ops.real(alpha), ops.where(ops.real(alpha) > 0, -norm, norm))
     tau = ops.where(is_done, 0.0, (beta - alpha) / ops.where(is_done, 1.0, beta))
     v = ops.where(index > at, x / ops.where(is_done, 1.0, alpha - beta), ops.where(index == at, 1.0, 0.0))
     return ops.where(is_done & (index > at), 0.0, v), tau, beta
@@ -108,7 +107,7 @@ def _factor_columns(a: Any) -> tuple[Any, Any]:
         x, taus = state
         column = ops.take(x, j, 2)
         v, tau, beta = reflect(column, j, rows)
-        products = conj(tau)[:, :, None] * (conj(v)[:, None, :] @ x)
+        products = ops.conj(tau)[:, :, None] * (ops.conj(v)[:, None, :] @ x)
         x = x - v[:, :, None] * ops.where(columns > j, products, 0.0)
         done = ops.where(rows > j, v, ops.where(rows == j, beta, column))
         return ops.where(columns == j, done[:, :, None], x), taus.at[:, j].set(tau[:, 0])
@@ -169,7 +168,8 @@ def _qr_jvp(mode: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
     scaled = da @ inverse
     inner = adjoint(q) @ scaled
     below = ops.tril(inner, -1)
-    turned = below - adjoint(below)
+    # What is left of a phase belongs to `Q`: the diagonal of `R` is real.
+    turned = below - adjoint(below) + eye_like(r) * (inner - ops.real(inner))
     dq = q @ (turned - inner) + scaled
     dr = (inner - turned) @ r
     return ((r,), (dr,)) if mode == "r" else ((q, r), (dq, dr))

@@ -18,18 +18,17 @@ from tessera.api.control import scan, while_loop
 from tessera.api.custom import custom_jvp
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of, is_tensor
+from tessera.frontend.functions.operands import is_tensor
 from tessera.linalg.operands import (
     Program,
     adjoint,
     as_batch,
     check_rows,
-    conj,
     diagonal,
+    dtype_of,
     epsilon_of,
     like_batch,
     narrow_floats,
-    real,
     scale_of,
     take_matrix,
     take_rows,
@@ -69,7 +68,7 @@ def _square(x: Any) -> Any:
 def _rotate_pairs(top: Any, bottom: Any, is_open: Any, tiny: float, eps: float) -> tuple[Any, Any, Any]:
     """Cosine and sine that make rows [B, h, m] orthogonal in pairs, and how far from it they are, [B]."""
     first, second = ops.sum(_square(top), -1), ops.sum(_square(bottom), -1)
-    inner = ops.sum(conj(top) * bottom, -1)
+    inner = ops.sum(ops.conj(top) * bottom, -1)
     size = ops.abs(inner)
     is_usual = (first > tiny) & (second > tiny)
     cosine_between = ops.where(is_usual, size / (ops.sqrt(first) * ops.sqrt(ops.where(is_usual, second, 1.0))), 0.0)
@@ -84,7 +83,7 @@ def _rotate_pairs(top: Any, bottom: Any, is_open: Any, tiny: float, eps: float) 
 
 def _turn(top: Any, bottom: Any, cosine: Any, sine: Any) -> tuple[Any, Any]:
     """Rows rotated in pairs, and moved on by one seat: the first stays, and the others go around."""
-    up, down = cosine * top - conj(sine) * bottom, sine * top + cosine * bottom
+    up, down = cosine * top - ops.conj(sine) * bottom, sine * top + cosine * bottom
     if top.shape[1] == 1:
         return up, down
     return ops.concat([up[:, :1], down[:, :1], up[:, 1:-1]], 1), ops.concat([down[:, 1:], up[:, -1:]], 1)
@@ -92,8 +91,8 @@ def _turn(top: Any, bottom: Any, cosine: Any, sine: Any) -> tuple[Any, Any]:
 
 def orthogonalize_rows(rows: Any, turned: Any) -> tuple[Any, Any]:
     """[B, n, m] with rows orthogonal to each other, by rotations that `turned` [B, n, k] takes part in."""
-    count, eps = rows.shape[1], epsilon_of(dtype_of(real(rows)))
-    tiny, goal = TINY[dtype_of(real(rows)).name], eps * math.sqrt(rows.shape[-1])
+    count, eps = rows.shape[1], epsilon_of(dtype_of(ops.real(rows)))
+    tiny, goal = TINY[dtype_of(ops.real(rows)).name], eps * math.sqrt(rows.shape[-1])
     half = (count + 1) // 2
     if count % 2:
         rows = ops.pad(rows, [(0, 0), (0, 1), (0, 0)])
@@ -118,7 +117,7 @@ def orthogonalize_rows(rows: Any, turned: Any) -> tuple[Any, Any]:
 
     given = [rows] if turned is None else [rows, turned]
     parts = tuple((part[:, :half], part[:, half:]) for part in given)
-    worst = ops.full((rows.shape[0],), 1.0, dtype_of(real(rows)))
+    worst = ops.full((rows.shape[0],), 1.0, dtype_of(ops.real(rows)))
     _, _, parts = while_loop(is_open, sweep, (ops.zeros((), i64), worst, parts))
     made = [ops.concat([*part], 1) for part in parts]
     # A row of padding is zero, and stays in its seat.
@@ -141,7 +140,7 @@ def _svd(a: Any, *, full: bool, has_vectors: bool) -> Any:
 
 def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
     batch, rows, columns = a.shape
-    kind = dtype_of(real(a))
+    kind = dtype_of(ops.real(a))
     if columns == 0:
         left = ops.broadcast_to(
             ops.eye(rows, rows if full else 0, dtype=dtype_of(a)), (batch, rows, rows if full else 0)
@@ -151,7 +150,7 @@ def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
     a = ops.where(is_finite, a, 0.0)
     scale = scale_of(a)
     packed, tau = factor_qr(a / scale)
-    start = conj(ops.triu(packed[:, :columns]))
+    start = ops.conj(ops.triu(packed[:, :columns]))
     turned = ops.broadcast_to(ops.eye(columns, dtype=dtype_of(a)), tuple(start.shape)) if has_vectors else None
     found, turned = orthogonalize_rows(start, turned)
     squares = ops.sum(_square(found), -1)
@@ -166,7 +165,7 @@ def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
     found = ops.where(is_zero, 0.0, found / ops.where(is_zero, 1.0, lengths[:, :, None]))
     # Vectors of singular values that are zero are any that complete the others, as reflections do.
     complete = orthogonal_columns(*factor_qr(ops.swapaxes(found, 1, 2)), columns)
-    vh = conj(ops.where(is_zero, ops.swapaxes(complete, 1, 2), found))
+    vh = ops.conj(ops.where(is_zero, ops.swapaxes(complete, 1, 2), found))
     inner = ops.swapaxes(turned, 1, 2)
     q = orthogonal_columns(packed, tau, rows if full else columns)
     u = q[:, :, :columns] @ inner
@@ -194,7 +193,7 @@ def find_singular_values(a: Any) -> Any:
 @find_singular_values.defjvp
 def _svdvals_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     u, s, vh = decompose_plain(primals[0], False)
-    return s, real(diagonal(adjoint(u) @ tangents[0] @ adjoint(vh)))
+    return s, ops.real(diagonal(adjoint(u) @ tangents[0] @ adjoint(vh)))
 
 
 @decompose_plain.defjvp
@@ -215,15 +214,18 @@ def _svd_jvp(full: bool, primals: Any, tangents: Any) -> tuple[Any, Any]:
     factors = ops.where(gaps == 0, 0.0, 1.0 / ops.where(gaps == 0, 1.0, gaps))
     scaled, flipped = inner * across, down * inner
     du = u @ (factors * (scaled + adjoint(scaled)))
+    # A change of phase of a pair is that of the left vector.
+    phases = diagonal(inner) - ops.real(diagonal(inner))
     dv = adjoint(vh) @ (factors * (flipped + adjoint(flipped)))
     inverse = ops.where(across == 0, 0.0, 1.0 / ops.where(across == 0, 1.0, across))
+    du = du + u * (phases[..., None, :] * inverse)
     if rows > columns:
         outside = da @ adjoint(vh)
         du = du + (outside - u @ (adjoint(u) @ outside)) * inverse
     if columns > rows:
         outside = adjoint(da) @ u
         dv = dv + (outside - adjoint(vh) @ (vh @ outside)) * inverse
-    return (u, s, vh), (du, real(diagonal(inner)), adjoint(dv))
+    return (u, s, vh), (du, ops.real(diagonal(inner)), adjoint(dv))
 
 
 @narrow_floats(1)

@@ -13,7 +13,6 @@ from typing import Any
 from tessera.api.control import fori_loop, scan
 from tessera.api.custom import custom_jvp
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import dtype_of
 from tessera.linalg.operands import (
     Program,
     adjoint,
@@ -23,14 +22,13 @@ from tessera.linalg.operands import (
     check_matrix,
     check_rows,
     check_square,
-    conj,
     diagonal,
+    dtype_of,
     eye_like,
     index_of,
     leaf_size,
     like_batch,
     narrow_floats,
-    real,
     split_size,
     take_square,
     take_tensors,
@@ -168,9 +166,9 @@ def _factor_rows(a: Any) -> Any:
     index = index_of(a.shape[-1])
 
     def factor_row(i: Any, u: Any) -> Any:
-        known = conj(ops.take(u, i, 2))[:, None, :] @ u
+        known = ops.conj(ops.take(u, i, 2))[:, None, :] @ u
         row = ops.take(a, i, 1) - known[:, 0, :]
-        pivot = real(ops.take(row, i, 1))[:, None]
+        pivot = ops.real(ops.take(row, i, 1))[:, None]
         root = ops.sqrt(ops.where(pivot > 0, pivot, math.nan))
         return u.at[:, i].set(ops.where(index > i, row / root, ops.where(index == i, root, 0.0)))
 
@@ -179,7 +177,7 @@ def _factor_rows(a: Any) -> Any:
 
 def _cholesky(a: Any) -> Any:
     lower = adjoint(factor_cholesky(adjoint(as_batch(a))))
-    is_positive = ops.all(real(diagonal(lower)) > 0, -1)[:, None, None]
+    is_positive = ops.all(ops.real(diagonal(lower)) > 0, -1)[:, None, None]
     return like_batch(ops.where(is_positive, lower, ops.tril(ops.full_like(lower, math.nan))), a)
 
 
