@@ -41,6 +41,8 @@ SWEEPS = 30
 
 TOGETHER = 8
 """Sweeps whose rotations turn the eigenvectors in one pass: with one, a pass is all memory traffic."""
+SMALL = 100
+"""Rows up to which one sweep at a time is as quick, since all rows are in a cache, and is compiled sooner."""
 
 
 class Eigh(NamedTuple):
@@ -135,34 +137,34 @@ def _rotate(d: Any, e: Any, first: Any, last: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _turn_rows(rows: Any, cosines: Any, sines: Any) -> Any:
-    """The rows [n, B, m] of eigenvectors after the rotations [TOGETHER, n - 1, B] of some sweeps, in one pass.
+    """The rows [n, B, m] of eigenvectors after the rotations [k, n - 1, B] of some sweeps, in one pass.
 
     A row goes up through all others, turned with each. What a sweep leaves behind is final, so the next one follows it
-    one row later: a step takes a row, and gives the row `TOGETHER` below it. Rotations that are not there do nothing.
+    one row later: a step takes a row, and gives the row k below it. Rotations that are not there do nothing.
     """
-    count = rows.shape[0]
+    count, sweeps = rows.shape[0], cosines.shape[0]
 
     def align(values: Any, rest: float) -> Any:
-        ends = [(TOGETHER - at, at + 1) for at in range(TOGETHER)]
+        ends = [(sweeps - at, at + 1) for at in range(sweeps)]
         return ops.stack([ops.pad(values[at], [end, (0, 0)], rest) for at, end in enumerate(ends)], 1)
 
     def turn(carried: Any, given: Any) -> Any:
         row, c, s = given
         after: list[Any] = []
-        for at in range(TOGETHER):
+        for at in range(sweeps):
             own, cosine, sine = carried[at], c[at][:, None], s[at][:, None]
             after.append(cosine * row - sine * own)
             row = sine * row + cosine * own
         return tuple(after), row
 
-    given = ops.pad(rows, [(TOGETHER, 0), (0, 0), (0, 0)]), align(cosines, 1.0), align(sines, 0.0)
-    return scan(turn, (ops.zeros_like(rows[0]),) * TOGETHER, given, reverse=True)[1][:count]
+    given = ops.pad(rows, [(sweeps, 0), (0, 0), (0, 0)]), align(cosines, 1.0), align(sines, 0.0)
+    return scan(turn, (ops.zeros_like(rows[0]),) * sweeps, given, reverse=True)[1][:count]
 
 
 def solve_tridiagonal(d: Any, e: Any, rows: Any) -> tuple[Any, Any]:
     """The eigenvalues of tridiagonal matrices [B, n], unsorted, and `rows` [n, B, m] turned as eigenvectors."""
     size, index = d.shape[-1], index_of(d.shape[-1])
-    eps = epsilon_of(dtype_of(d))
+    eps, together = epsilon_of(dtype_of(d)), 1 if rows is None or size <= SMALL else TOGETHER
 
     def is_open(state: Any) -> Any:
         return (state[0] < SWEEPS * size) & ops.any(state[3] < state[4])
@@ -174,8 +176,8 @@ def solve_tridiagonal(d: Any, e: Any, rows: Any) -> tuple[Any, Any]:
 
     def sweep_together(state: Any) -> Any:
         count, *matrix, rows = state
-        matrix, (cosines, sines) = scan(sweep, tuple(matrix), length=TOGETHER)
-        return count + TOGETHER, *matrix, None if rows is None else _turn_rows(rows, cosines, sines)
+        matrix, (cosines, sines) = scan(sweep, tuple(matrix), length=together)
+        return count + together, *matrix, None if rows is None else _turn_rows(rows, cosines, sines)
 
     state = (ops.zeros((), i64), d, *_find_blocks(d, e, index, eps), rows)
     _, d, _, _, _, rows = while_loop(is_open, sweep_together, state)

@@ -36,9 +36,6 @@ from tessera.linalg.operands import (
 from tessera.linalg.triangular import flip_both, solve_triangle, substitute
 from tessera.types.dtype import i64
 
-LEAF = 32
-"""Columns that are factored one after the other: each step touches all of them."""
-
 
 class LUFactors(NamedTuple):
     """`a[..., permutation, :] = L U`, both in one matrix: `U` on the diagonal and above it, the rest of `L` below."""
@@ -59,7 +56,7 @@ def factor_lu(a: Any) -> tuple[Any, Any]:
     rows, columns = a.shape[-2:]
     if rows == 0 or columns == 0:
         return a, ops.broadcast_to(index_of(rows), (a.shape[0], rows))
-    return _factor(a, leaf_size(min(rows, columns), LEAF))
+    return _factor(a, leaf_size(min(rows, columns)))
 
 
 def _factor(a: Any, leaf: int) -> tuple[Any, Any]:

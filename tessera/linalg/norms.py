@@ -72,9 +72,11 @@ def _euclidean(size: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 
     largest = stop_gradient(ops.max(size, axes, keepdims=True))
     is_usual = (largest > 0) & ops.isfinite(largest)
-    scaled = size / ops.where(is_usual, largest, 1.0)
+    # A power of two scales without rounding.
+    scale = ops.where(is_usual, ops.exp2(ops.floor(ops.log2(ops.where(is_usual, largest, 1.0)))), 1.0)
+    scaled = size / scale
     total = ops.sum(scaled * scaled, axes, keepdims=True)
-    root = ops.where(total == 0, 0.0, ops.sqrt(ops.where(total == 0, 1.0, total))) * ops.where(is_usual, largest, 1.0)
+    root = ops.where(total == 0, 0.0, ops.sqrt(ops.where(total == 0, 1.0, total))) * scale
     return root if keepdims else ops.squeeze(root, axes)
 
 

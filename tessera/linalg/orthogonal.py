@@ -31,9 +31,6 @@ from tessera.linalg.operands import (
 )
 from tessera.linalg.triangular import flip_both, substitute
 
-LEAF = 32
-"""Columns that are reflected one after the other: each step touches all of them."""
-
 
 class QRFactors(NamedTuple):
     """An orthogonal matrix, and an upper triangular one."""
@@ -74,7 +71,7 @@ def factor_qr(a: Any) -> tuple[Any, Any]:
     size = min(a.shape[-2:])
     if size == 0:
         return a, ops.zeros((a.shape[0], 0), dtype_of(a))
-    return _factor(a, leaf_size(size, LEAF))
+    return _factor(a, leaf_size(size))
 
 
 def vectors_of(packed: Any, count: int) -> Any:

@@ -35,14 +35,11 @@ from tessera.linalg.operands import (
     transpose,
 )
 
-LEAF = 64
-"""Rows that are solved one after the other; measured on a CPU, where 32 and 128 take longer at 256 and 1024 rows."""
-
 
 def substitute(lower: Any, b: Any, *, unit: bool = False) -> Any:
     """`lower^-1 b` for [B, n, n] and [B, n, m]; reads the lower triangle alone, with `unit` without its diagonal."""
     size = lower.shape[-1]
-    return _substitute(lower, b, unit, leaf_size(size, LEAF)) if size else b
+    return _substitute(lower, b, unit, leaf_size(size)) if size else b
 
 
 def _substitute(lower: Any, b: Any, unit: bool, leaf: int) -> Any:
@@ -147,7 +144,7 @@ _TRANSPOSES: dict[Any, int] = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
 
 def factor_cholesky(upper: Any) -> Any:
     """The upper factor `u` of [B, n, n], `u^H u`; reads the upper triangle. NaN where a pivot is not positive."""
-    return _factor(upper, leaf_size(upper.shape[-1], LEAF)) if upper.shape[-1] else upper
+    return _factor(upper, leaf_size(upper.shape[-1])) if upper.shape[-1] else upper
 
 
 def _factor(a: Any, leaf: int) -> Any:
