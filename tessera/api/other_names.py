@@ -20,9 +20,9 @@ _DYNAMIC = "write `tessera.ops.masked_select(x, mask)`, with `size=` where the v
 
 
 _ABSENT = (
-    "amp det eig eigh cholesky geqrf interp inv inverse isnat linear_cross_entropy lstsq ma max_unpool1d"
-    " max_unpool2d max_unpool3d new nditer os pinv qr quantized_gru signal slogdet solve svd tofile ulong ushort"
-    " is_quantized flatiter histogram2d histogramdd igamma igammac intc lu batch_norm_elemt batch_norm_stats"
+    "amp eig geqrf interp isnat linear_cross_entropy ma max_unpool1d"
+    " max_unpool2d max_unpool3d new nditer os quantized_gru signal tofile ulong ushort"
+    " is_quantized flatiter histogram2d histogramdd igamma igammac intc batch_norm_elemt batch_norm_stats"
     " cudnn_batch_norm mkldnn_adaptive_avg_pool2d windows compiler complex32 complex256 isreal"
 )
 """What other libraries have and Tessera has not, where the nearest name here is something else."""
@@ -163,6 +163,34 @@ OPS: Mapping[str, str] = {
     **TORCH,
 }
 
+LINALG: Mapping[str, str] = {
+    **write_instead("cho_solve", "linalg.cholesky_solve(factor, b)"),
+    **write_instead("lu_factor lu_full_pivot", "linalg.lu(a)"),
+    **write_instead("lu_solve", "linalg.solve(a, b)"),
+    **write_instead("inverse", "linalg.inv(a)"),
+    **write_instead("logdet", "linalg.slogdet(a).logabsdet"),
+    **write_instead("matrix_exp", "linalg.expm(a)"),
+    **write_instead("chain_matmul", "linalg.multi_dot(matrices)"),
+    **write_instead("nuclear_norm", "linalg.matrix_norm(x, 'nuc')"),
+    **write_instead(
+        "inv_ex cholesky_ex solve_ex",
+        "linalg.inv(a)` and its like, which do not raise: see that `tessera.ops.isfinite(x)",
+    ),
+    **write_instead("triangular_solve", "linalg.solve_triangular(a, b)"),
+    **dict.fromkeys(
+        ("eig", "eigvals"),
+        "there are no eigenvalues of general matrices: `tessera.linalg.eigh` takes symmetric and Hermitian ones",
+    ),
+    **write_instead("cross", "ops.cross(a, b)"),
+    **write_instead("matmul", "ops.matmul(a, b)"),
+    **write_instead("outer", "ops.outer(a, b)"),
+    **write_instead("vecdot", "ops.vecdot(a, b)"),
+    **write_instead("tensordot", "ops.tensordot(a, b)"),
+    **write_instead("diagonal", "ops.diagonal(x, -2, -1)"),
+    **write_instead("trace", "ops.trace(x, -2, -1)"),
+    **write_instead("block_diag", "ops.block_diag(a, b)"),
+}
+
 FRONT: Mapping[str, str] = {
     **write_instead("tensor as_tensor", "array(values)"),
     **write_instead("from_numpy from_dlpack", "asarray(values)"),
@@ -217,7 +245,12 @@ FRONT: Mapping[str, str] = {
     **dict.fromkeys(("device_put", "to"), "write `tessera.cuda.array(x)` for a GPU, and `x.cpu()` for host memory"),
 }
 
-_TABLES: Mapping[str, Mapping[str, str]] = {"tessera": FRONT, "tessera.ops": OPS, "tessera.random": RANDOM}
+_TABLES: Mapping[str, Mapping[str, str]] = {
+    "tessera": FRONT,
+    "tessera.ops": OPS,
+    "tessera.random": RANDOM,
+    "tessera.linalg": LINALG,
+}
 
 
 def advice_for(module: str, name: str) -> str:
@@ -227,7 +260,7 @@ def advice_for(module: str, name: str) -> str:
     for table in (_TABLES.get(module, {}), *_TABLES.values()):
         if name in table:
             return table[name]
-    known = ("tessera", "tessera.ops", "tessera.random", "tessera.nn")
+    known = ("tessera", "tessera.ops", "tessera.random", "tessera.nn", "tessera.linalg")
     homes = {home: importlib.import_module(home).__all__ for home in known}
     for home, names in homes.items():
         if name in names and home != module:
