@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from tessera.api.eager import install as _install
 from tessera.api.other_names import answer_names as _answer_names
 from tessera.diagnostics.frames import guard_public as _guard
-from tessera.linalg.eigen import Eigh, eigh, eigvalsh
-from tessera.linalg.elimination import LUFactors, Slogdet, det, inv, lu, slogdet, solve
+from tessera.linalg.eigen import eigh, eigvalsh
+from tessera.linalg.elimination import det, inv, lu, slogdet, solve
 from tessera.linalg.norms import cond, expm, matrix_norm, matrix_power, multi_dot, norm, vector_norm
-from tessera.linalg.orthogonal import QRFactors, qr
-from tessera.linalg.singular import SVD, LeastSquares, lstsq, matrix_rank, pinv, svd, svdvals
+from tessera.linalg.orthogonal import qr
+from tessera.linalg.singular import lstsq, matrix_rank, pinv, svd, svdvals
 from tessera.linalg.triangular import cholesky, cholesky_solve, solve_triangular
 
 __all__ = [
-    "SVD",
-    "Eigh",
-    "LUFactors",
-    "LeastSquares",
-    "QRFactors",
-    "Slogdet",
     "cholesky",
     "cholesky_solve",
     "cond",

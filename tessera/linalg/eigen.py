@@ -36,7 +36,7 @@ from tessera.linalg.orthogonal import apply_reflections, reflect
 from tessera.types.dtype import i64
 
 SWEEPS = 30
-"""Sweeps for each eigenvalue after which the loop ends; LAPACK gives up at as many."""
+"""Sweeps for each eigenvalue after which the loop ends; LAPACK reports a failure after as many."""
 
 
 TOGETHER = 8
@@ -112,10 +112,10 @@ def _rotate(d: Any, e: Any, first: Any, last: Any) -> tuple[Any, Any, Any, Any]:
         divisor = ops.where(length == 0, 1.0, length)
         new_s, new_c = ops.where(length == 0, 0.0, f / divisor), ops.where(length == 0, 1.0, g / divisor)
         base = lower - p
-        turned = (upper - base) * new_s + 2.0 * new_c * b
-        new_p = new_s * turned
+        mixed = (upper - base) * new_s + 2.0 * new_c * b
+        new_p = new_s * mixed
         state = (
-            ops.where(is_inside, new_c * turned - b, g),
+            ops.where(is_inside, new_c * mixed - b, g),
             ops.where(is_inside, new_c, c),
             ops.where(is_inside, new_s, s),
             ops.where(is_inside, new_p, p),
@@ -136,19 +136,19 @@ def _rotate(d: Any, e: Any, first: Any, last: Any) -> tuple[Any, Any, Any, Any]:
     return ops.where(is_open, d - p[:, None], new_d), ops.where(is_open, g[:, None], new_e), cosines, sines
 
 
-def _turn_rows(rows: Any, cosines: Any, sines: Any) -> Any:
+def _rotate_rows(rows: Any, cosines: Any, sines: Any) -> Any:
     """The rows [n, B, m] of eigenvectors after the rotations [k, n - 1, B] of some sweeps, in one pass.
 
-    A row goes up through all others, turned with each. What a sweep leaves behind is final, so the next one follows it
+    A row goes up through all others, rotated with each. What a sweep leaves behind is final, so the next one follows it
     one row later: a step takes a row, and gives the row k below it. Rotations that are not there do nothing.
     """
     count, sweeps = rows.shape[0], cosines.shape[0]
 
-    def align(values: Any, rest: float) -> Any:
+    def align(values: Any, outside: float) -> Any:
         ends = [(sweeps - at, at + 1) for at in range(sweeps)]
-        return ops.stack([ops.pad(values[at], [end, (0, 0)], rest) for at, end in enumerate(ends)], 1)
+        return ops.stack([ops.pad(values[at], [end, (0, 0)], outside) for at, end in enumerate(ends)], 1)
 
-    def turn(carried: Any, given: Any) -> Any:
+    def rotate(carried: Any, given: Any) -> Any:
         row, c, s = given
         after: list[Any] = []
         for at in range(sweeps):
@@ -158,11 +158,11 @@ def _turn_rows(rows: Any, cosines: Any, sines: Any) -> Any:
         return tuple(after), row
 
     given = ops.pad(rows, [(sweeps, 0), (0, 0), (0, 0)]), align(cosines, 1.0), align(sines, 0.0)
-    return scan(turn, (ops.zeros_like(rows[0]),) * sweeps, given, reverse=True)[1][:count]
+    return scan(rotate, (ops.zeros_like(rows[0]),) * sweeps, given, reverse=True)[1][:count]
 
 
 def solve_tridiagonal(d: Any, e: Any, rows: Any) -> tuple[Any, Any]:
-    """The eigenvalues of tridiagonal matrices [B, n], unsorted, and `rows` [n, B, m] turned as eigenvectors."""
+    """The eigenvalues of tridiagonal matrices [B, n], unsorted, and `rows` [n, B, m] rotated as eigenvectors."""
     size, index = d.shape[-1], index_of(d.shape[-1])
     eps, together = epsilon_of(dtype_of(d)), 1 if rows is None or size <= SMALL else TOGETHER
 
@@ -177,7 +177,7 @@ def solve_tridiagonal(d: Any, e: Any, rows: Any) -> tuple[Any, Any]:
     def sweep_together(state: Any) -> Any:
         count, *matrix, rows = state
         matrix, (cosines, sines) = scan(sweep, tuple(matrix), length=together)
-        return count + together, *matrix, None if rows is None else _turn_rows(rows, cosines, sines)
+        return count + together, *matrix, None if rows is None else _rotate_rows(rows, cosines, sines)
 
     state = (ops.zeros((), i64), d, *_find_blocks(d, e, index, eps), rows)
     _, d, _, _, _, rows = while_loop(is_open, sweep_together, state)
@@ -228,7 +228,7 @@ def _eigh_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     values, v = decompose_hermitian(a)
     inner = adjoint(v) @ ((da + adjoint(da)) * 0.5) @ v
     gaps = values[..., None, :] - values[..., :, None]
-    # Vectors of equal eigenvalues have no derivative: what turns them into each other is left out.
+    # Vectors of equal eigenvalues have no derivative: what rotates them into each other is left out.
     factors = ops.where(gaps == 0, 0.0, 1.0 / ops.where(gaps == 0, 1.0, gaps))
     return (values, v), (ops.real(diagonal(inner)), v @ (inner * factors))
 
@@ -245,7 +245,7 @@ def eigh(a: Any) -> Eigh:
     """The eigenvalues of symmetric or Hermitian matrices [..., N, N], ascending, and their eigenvectors as columns.
 
     Only the lower triangle is read, and the derivative is that of `(a + a^H) / 2`; eigenvectors of equal eigenvalues
-    have none, and what turns them into each other is left out of it. An eigenvector's sign, or phase, is whatever the
+    have none, and what rotates them into each other is left out of it. An eigenvector's sign, or phase, is whatever the
     algorithm makes it, and the same for the same bits of `a`. NaN and infinities in `a` give NaN.
 
     `a v - v diag(w)` is within a few `N eps |a|` of zero, `v` orthogonal within a few `N eps`, and eigenvalues within a

@@ -3,7 +3,7 @@
 A reflection is `1 - tau v v^H`, and k of them are `1 - V T V^H` (the compact WY form), with a triangle
 `T = (1 + diag(tau) S)^-1 diag(tau)`, `S` the part of `V^H V` above its diagonal. So a block of columns is reflected by
 three matmuls. The factorization halves the columns as LU does, and a leaf goes column by column. `Q` is made of all
-reflections at once.
+reflections together.
 """
 
 from __future__ import annotations
@@ -166,9 +166,9 @@ def _qr_jvp(mode: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
     inner = adjoint(q) @ scaled
     below = ops.tril(inner, -1)
     # What is left of a phase belongs to `Q`: the diagonal of `R` is real.
-    turned = below - adjoint(below) + eye_like(r) * (inner - ops.real(inner))
-    dq = q @ (turned - inner) + scaled
-    dr = (inner - turned) @ r
+    skew = below - adjoint(below) + eye_like(r) * (inner - ops.real(inner))
+    dq = q @ (skew - inner) + scaled
+    dr = (inner - skew) @ r
     return ((r,), (dr,)) if mode == "r" else ((q, r), (dq, dr))
 
 

@@ -1,7 +1,7 @@
 """Singular values and vectors, by one-sided Jacobi rotations of a triangle, and what is made of them.
 
 `a = Q R` first; then the columns of `R^H`, which are nearly orthogonal already, are made so: a rotation of two columns
-makes their inner product zero, and N / 2 pairs that have no column in common are rotated at once. After N - 1 rounds
+makes their inner product zero, and N / 2 pairs that have no column in common are rotated together. After N - 1 rounds
 every pair has met (a round-robin tournament), and sweeps are repeated until no pair needs a rotation. Norms of the
 columns are the singular values, the columns are one set of vectors, and the rotations together are the other. It finds
 small singular values to more digits than methods by way of a bidiagonal matrix do.
@@ -72,16 +72,16 @@ def _rotate_pairs(top: Any, bottom: Any, is_open: Any, tiny: float, eps: float) 
     size = ops.abs(inner)
     is_usual = (first > tiny) & (second > tiny)
     cosine_between = ops.where(is_usual, size / (ops.sqrt(first) * ops.sqrt(ops.where(is_usual, second, 1.0))), 0.0)
-    is_turned = (cosine_between > eps) & is_open[:, None]
-    divisor = ops.where(is_turned, size, 1.0)
+    is_rotated = (cosine_between > eps) & is_open[:, None]
+    divisor = ops.where(is_rotated, size, 1.0)
     ratio = (second - first) / (2.0 * divisor)
     tangent = ops.copysign(1.0, ratio) / (ops.abs(ratio) + ops.hypot(ratio, 1.0))
-    cosine = ops.where(is_turned, 1.0 / ops.hypot(tangent, 1.0), 1.0)
-    sine = ops.where(is_turned, cosine * tangent, 0.0) * (inner / divisor)
+    cosine = ops.where(is_rotated, 1.0 / ops.hypot(tangent, 1.0), 1.0)
+    sine = ops.where(is_rotated, cosine * tangent, 0.0) * (inner / divisor)
     return cosine[:, :, None], sine[:, :, None], ops.max(cosine_between, -1)
 
 
-def _turn(top: Any, bottom: Any, cosine: Any, sine: Any) -> tuple[Any, Any]:
+def _rotate(top: Any, bottom: Any, cosine: Any, sine: Any) -> tuple[Any, Any]:
     """Rows rotated in pairs, and moved on by one seat: the first stays, and the others go around."""
     up, down = cosine * top - ops.conj(sine) * bottom, sine * top + cosine * bottom
     if top.shape[1] == 1:
@@ -89,14 +89,14 @@ def _turn(top: Any, bottom: Any, cosine: Any, sine: Any) -> tuple[Any, Any]:
     return ops.concat([up[:, :1], down[:, :1], up[:, 1:-1]], 1), ops.concat([down[:, 1:], up[:, -1:]], 1)
 
 
-def orthogonalize_rows(rows: Any, turned: Any) -> tuple[Any, Any]:
-    """[B, n, m] with rows orthogonal to each other, by rotations that `turned` [B, n, k] takes part in."""
+def orthogonalize_rows(rows: Any, rotated: Any) -> tuple[Any, Any]:
+    """[B, n, m] with rows orthogonal to each other, by rotations that `rotated` [B, n, k] takes part in."""
     count, eps = rows.shape[1], epsilon_of(dtype_of(ops.real(rows)))
     tiny, goal = TINY[dtype_of(ops.real(rows)).name], eps * math.sqrt(rows.shape[-1])
     half = (count + 1) // 2
     if count % 2:
         rows = ops.pad(rows, [(0, 0), (0, 1), (0, 0)])
-        turned = None if turned is None else ops.pad(turned, [(0, 0), (0, 1), (0, 0)])
+        rotated = None if rotated is None else ops.pad(rotated, [(0, 0), (0, 1), (0, 0)])
 
     def is_open(state: Any) -> Any:
         return (state[0] < SWEEPS) & ops.any(state[1] > goal)
@@ -105,17 +105,17 @@ def orthogonalize_rows(rows: Any, turned: Any) -> tuple[Any, Any]:
         trips, worst, parts = state
         is_needed = worst > goal
 
-        def turn_all(state: Any, _: Any) -> Any:
+        def rotate_all(state: Any, _: Any) -> Any:
             worst, parts = state
             cosine, sine, found = _rotate_pairs(parts[0][0], parts[0][1], is_needed, tiny, eps)
-            turned = tuple(_turn(top, bottom, cosine, sine) for top, bottom in parts)
-            return (ops.maximum(worst, found), turned), None
+            rotated = tuple(_rotate(top, bottom, cosine, sine) for top, bottom in parts)
+            return (ops.maximum(worst, found), rotated), None
 
         start = ops.zeros_like(worst), parts
-        worst, parts = scan(turn_all, start, length=2 * half - 1)[0]
+        worst, parts = scan(rotate_all, start, length=2 * half - 1)[0]
         return trips + 1, worst, parts
 
-    given = [rows] if turned is None else [rows, turned]
+    given = [rows] if rotated is None else [rows, rotated]
     parts = tuple((part[:, :half], part[:, half:]) for part in given)
     worst = ops.full((rows.shape[0],), 1.0, dtype_of(ops.real(rows)))
     _, _, parts = while_loop(is_open, sweep, (ops.zeros((), i64), worst, parts))
@@ -151,8 +151,8 @@ def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
     scale = scale_of(a)
     packed, tau = factor_qr(a / scale)
     start = ops.conj(ops.triu(packed[:, :columns]))
-    turned = ops.broadcast_to(ops.eye(columns, dtype=dtype_of(a)), tuple(start.shape)) if has_vectors else None
-    found, turned = orthogonalize_rows(start, turned)
+    rotated = ops.broadcast_to(ops.eye(columns, dtype=dtype_of(a)), tuple(start.shape)) if has_vectors else None
+    found, rotated = orthogonalize_rows(start, rotated)
     squares = ops.sum(_square(found), -1)
     lengths = ops.sqrt(squares)
     nothing = ops.where(is_finite, 0.0, math.nan)
@@ -160,13 +160,13 @@ def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
         return a, -ops.sort(-lengths, -1) * scale[:, :, 0] + nothing[:, :, 0], a
     order = ops.argsort(-lengths, -1)
     lengths, squares = (ops.take_along_axis(one, order, 1) for one in (lengths, squares))
-    found, turned = take_rows(found, order), take_rows(turned, order)
+    found, rotated = take_rows(found, order), take_rows(rotated, order)
     is_zero = (squares <= TINY[kind.name])[:, :, None]
     found = ops.where(is_zero, 0.0, found / ops.where(is_zero, 1.0, lengths[:, :, None]))
     # Vectors of singular values that are zero are any that complete the others, as reflections do.
     complete = orthogonal_columns(*factor_qr(ops.swapaxes(found, 1, 2)), columns)
     vh = ops.conj(ops.where(is_zero, ops.swapaxes(complete, 1, 2), found))
-    inner = ops.swapaxes(turned, 1, 2)
+    inner = ops.swapaxes(rotated, 1, 2)
     q = orthogonal_columns(packed, tau, rows if full else columns)
     u = q[:, :, :columns] @ inner
     u = ops.concat([u, q[:, :, columns:]], 2) if full and rows > columns else u
@@ -235,7 +235,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     With `full_matrices` `U` is [..., M, M] and `Vh` [..., N, N], without it [..., M, K] and [..., K, N] for
     K = min(M, N). `compute_uv=False` gives `S` alone. A pair of vectors may have the opposite sign, or another phase,
     than elsewhere; equal bits of `a` give equal ones. NaN and infinities in `a` give NaN. The derivative leaves out
-    what turns vectors of equal singular values into each other, and needs `full_matrices=False` where M and N differ.
+    what rotates vectors of equal singular values into each other, and needs `full_matrices=False` where M and N differ.
 
     `U diag(S) Vh` is within a few `N eps |a|` of `a`, `U` and `Vh` are orthogonal within a few `N eps`.
 

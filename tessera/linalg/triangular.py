@@ -105,9 +105,9 @@ def _solve_jvp(lower: bool, unit: bool, primals: Any, tangents: Any) -> tuple[An
 
 @narrow_floats(2)
 def solve_triangular(
-    a: Any, b: Any, *, lower: bool = False, trans: Any = 0, unit_diagonal: bool = False, left_side: bool = True
+    a: Any, b: Any, *, lower: bool = False, trans: Any = 0, unit_diagonal: bool = False, left: bool = True
 ) -> Any:
-    """The solution of `op(a) x = b`, or with `left_side=False` of `x op(a) = b`, for a triangular `a`.
+    """The solution of `op(a) x = b`, or with `left=False` of `x op(a) = b`, for a triangular `a`.
 
     `a` is [..., N, N], of which the triangle that `lower` says is read alone, and with `unit_diagonal` without its
     diagonal, which counts as ones. `trans` is 0 or "N" for `a`, 1 or "T" for its transpose, 2 or "C" for its conjugate
@@ -127,13 +127,13 @@ def solve_triangular(
     if kind:
         a, lower = (adjoint(a) if kind == 2 else transpose(a)), not lower
     is_vector = len(b.shape) == 1
-    if not left_side:
+    if not left:
         # x a = b is a^T x^T = b^T.
         a, lower, b = transpose(a), not lower, b if is_vector else transpose(b)
     b = b[:, None] if is_vector else b
     check_rows(op, a, b)
     x = solve_triangle(a, b, lower, unit_diagonal)
-    return x[..., 0] if is_vector else x if left_side else transpose(x)
+    return x[..., 0] if is_vector else x if left else transpose(x)
 
 
 _TRANSPOSES: dict[Any, int] = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}

@@ -78,7 +78,7 @@ def test_a_triangle_is_read_as_its_settings_say(is_complex: bool) -> None:
 
 def test_a_triangle_on_the_other_side_and_a_vector() -> None:
     a, b = np.triu(numbers(4, 4)) + 3 * np.eye(4), numbers(3, 4)
-    x = np.asarray(linalg.solve_triangular(a, b, left_side=False))
+    x = np.asarray(linalg.solve_triangular(a, b, left=False))
     np.testing.assert_allclose(x @ a, b, atol=1e-13)
     np.testing.assert_allclose(a @ np.asarray(linalg.solve_triangular(a, b[0])), b[0], atol=1e-13)
     lower = linalg.cholesky(positive(4))
