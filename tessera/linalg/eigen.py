@@ -207,6 +207,11 @@ def _eigh(a: Any, *, has_vectors: bool) -> Any:
     return like_batch(values, a, 1), like_batch(columns, a)
 
 
+def decompose_batch(a: Any) -> Any:
+    """The eigenvectors of [B, n, n], inside a program."""
+    return _eigh(a, has_vectors=True)[1]
+
+
 _eigh_program = Program(_eigh)
 
 
