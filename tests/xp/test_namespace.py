@@ -70,9 +70,13 @@ def test_floor_division_follows_the_standard_where_the_operator_follows_python()
     assert np.signbit(found[2:]).all()
 
 
-def test_what_there_is_not_is_named() -> None:
-    with pytest.raises(AttributeError, match="the extension `linalg` is not here"):
-        _ = xp.linalg
+def test_what_there_is_not_is_named_and_extensions_are_loaded() -> None:
+    with pytest.raises(AttributeError, match=r"`tessera\.xp` has no attribute `einsum`"):
+        _ = xp.einsum
+    assert sorted(xp.linalg.__all__) == sorted(set(xp.linalg.__all__) & set(dir(xp.linalg)))
+    assert len(xp.linalg.__all__) == 23
+    found = xp.linalg.eigh(xp.asarray([[2.0, 1j], [-1j, 2.0]]))
+    np.testing.assert_allclose(np.asarray(found.eigenvalues), [1.0, 3.0], rtol=1e-6)
 
 
 def test_complex_dtypes_meet_real_ones() -> None:
