@@ -1,5 +1,8 @@
 """Cholesky, LU and QR factors, and what solves systems: backward errors, shapes, batches and what is refused."""
 
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

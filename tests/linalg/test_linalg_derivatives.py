@@ -1,5 +1,8 @@
 """Derivatives of linear algebra against central differences in f64, in both modes; batches by vmap; GPUs."""
 
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError, ShapeError
@@ -156,9 +155,10 @@ def test_powers_and_products_of_many() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
-def test_exponentials_are_those_of_scipy(scale: float) -> None:
+def test_exponentials_are_those_of_eigenvalues(scale: float) -> None:
     a = numbers(3, 3) * scale
-    expected = np.asarray(scipy.linalg.expm(a))
+    values, vectors = np.linalg.eig(a)
+    expected = ((vectors * np.exp(values)) @ np.linalg.inv(vectors)).real
     found = np.asarray(linalg.expm(a))
     # Each squaring doubles the relative error at most.
     assert np.linalg.norm(found - expected) <= 100 * max(1.0, np.linalg.norm(a, 1)) * EPS["float64"] * np.linalg.norm(
