@@ -1,12 +1,13 @@
 # Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
 
-from tessera import autotune, cuda, data, dist, effects, graph, nn, op, ops, optim, profile, random, stdlib, tile, train, verify, xp
+from tessera import autotune, cuda, data, dist, effects, graph, linalg, nn, op, ops, optim, profile, random, stdlib, tile, train, verify, xp
 from tessera.api.algebra import associative_scan, map, reduce
 from tessera.api.autodiff import autodiff, grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
 from tessera.api.checkpoint import checkpoint, remat, checkpoint_name, checkpoint_policies
+from tessera.api.collectives import mesh
 from tessera.api.constraints import constrain, require
-from tessera.api.control import cond, while_loop, fori_loop, scan
+from tessera.api.control import cond, switch, while_loop, fori_loop, scan
 from tessera.api.custom import custom_jvp, custom_vjp
 from tessera.api.eager import Tensor, array, asarray, zeros, ones, full, arange
 from tessera.api.effects import deterministic
@@ -21,9 +22,11 @@ from tessera.api.shape_trace import ShapeTrace, shape_trace
 from tessera.api.vmap import vmap
 from tessera.compiler.options import Options
 from tessera.diagnostics.error import TesseraError, InternalError, RecompileWarning
+from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.kernel.language import KTile
 from tessera.frontend.pytree import register as register_tree
 from tessera.frontend.scopes import policy
+from tessera.types.complex_dtype import ComplexDType, c64, c128
 from tessera.types.device import cpu, gpu
 from tessera.types.dtype import DType, f64, f32, bf16, f16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, bool_, nvfp4
 from tessera.types.policy import Policy, Training, Inference, NVFP4, accum, compute, loss_scale, saturate, wrap, stochastic_round, round_nearest_even, round_toward_zero, flush_denormals, keep_denormals, scaled, tile_scaled, tf32
@@ -32,6 +35,8 @@ from tessera.types.schedule import Schedule
 __version__: str
 __all__ = [
     "AdaptivePrecision",
+    "ComplexDType",
+    "ComplexTensor",
     "DType",
     "Function",
     "Inference",
@@ -62,6 +67,8 @@ __all__ = [
     "autotune",
     "bf16",
     "bool_",
+    "c128",
+    "c64",
     "checkpoint",
     "checkpoint_name",
     "checkpoint_policies",
@@ -104,9 +111,11 @@ __all__ = [
     "jvp",
     "keep_denormals",
     "kernel",
+    "linalg",
     "linearize",
     "loss_scale",
     "map",
+    "mesh",
     "nn",
     "nvfp4",
     "ones",
@@ -131,6 +140,7 @@ __all__ = [
     "stdlib",
     "stochastic_round",
     "stop_gradient",
+    "switch",
     "tf32",
     "tile",
     "tile_scaled",

@@ -211,6 +211,11 @@ _ADVICE: tuple[tuple[Any, Callable[[Any], str]], ...] = (
         lambda _: "`ts.asarray(data)` shares its bytes, `numpy.frombuffer` reads them",
     ),
     (range, lambda value: f"write `ts.arange({value.start}, {value.stop}, {value.step})`"),
-    (complex, lambda _: "pass its real and its imaginary part as two tensors, or `ts.array(z)` where complex tensors are taken"),
+    (
+        complex,
+        lambda _: (
+            "pass its real and its imaginary part as two tensors, or `ts.array(z)` where complex tensors are taken"
+        ),
+    ),
 )
 """By class, the first that fits."""
