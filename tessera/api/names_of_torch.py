@@ -10,14 +10,9 @@ def write_instead(names: str, instead: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), f"write `tessera.{instead}`")
 
 
-_COMPLEX = "there are no complex dtypes: keep real and imaginary parts as two tensors"
 _STRIDES = "tensors have no strides to set: write `x[::2]`, `tessera.ops.unfold(x, window)`, or an index"
 _NO_COPY = "tensors do not change, and so need no copies: write `x`"
 
-_COMPLEX_NAMES = (
-    "complex complex64 complex128 cfloat cdouble chalf angle conj conj_physical imag real polar view_as_complex"
-    " view_as_real view_as_complex_copy view_as_real_copy resolve_conj resolve_neg is_complex is_conj H mH adjoint"
-)
 _SPARSE = "there are no sparse tensors: `x[indices]` reads some elements, and `x.at[indices]` writes them"
 _SPARSE_NAMES = (
     "to_sparse sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor"
@@ -47,9 +42,16 @@ TORCH: Mapping[str, str] = {
     **write_instead("softmin", "ops.softmax(-x, axis)"),
     **write_instead("rrelu", "ops.where(x > 0, x, x * tessera.random.uniform(key, x.shape, low=1 / 8, high=1 / 3))"),
     **write_instead("isreal", "ops.full(x.shape, True)"),
+    **write_instead("complex64 cfloat", "c64"),
+    **write_instead("complex128 cdouble", "c128"),
+    **write_instead("conj_physical resolve_conj", "ops.conj(z)"),
+    **write_instead("polar", "ops.complex(r * tessera.ops.cos(angle), r * tessera.ops.sin(angle))"),
+    **write_instead("view_as_complex_copy", "ops.complex(x[..., 0], x[..., 1])"),
+    **write_instead("view_as_real_copy", "ops.stack([z.real, z.imag], -1)"),
+    **write_instead("H mH adjoint", "ops.conj(tessera.ops.swapaxes(x, -1, -2))"),
     **dict.fromkeys(
-        _COMPLEX_NAMES.split(),
-        _COMPLEX,
+        ("chalf", "is_conj", "resolve_neg"),
+        "complex tensors are `tessera.c64` or `tessera.c128`, and no function makes a view of one",
     ),
     # Products.
     **write_instead("addmv", "ops.add(y, tessera.ops.matmul(a, x))"),

@@ -60,7 +60,7 @@ def test_a_known_name_is_answered_and_what_is_suggested_exists(
         ("tessera.ops", "ctc_loss", "write `tessera.nn.ctc_loss`"),
         ("tessera.ops", "index_add", "write `x.at[indices].add(values)`"),
         ("tessera.ops", "lp_pool2d", "write `tessera.ops.lp_pool(x, order, window)`"),
-        ("tessera", "complex", "there are no complex dtypes"),
+        ("tessera", "complex", "write `tessera.ops.complex`"),
         ("tessera.random", "softmax", "write `tessera.ops.softmax`"),
         ("tessera.ops", "solve", "write `tessera.linalg.solve`"),
         ("tessera", "det", "write `tessera.linalg.det`"),

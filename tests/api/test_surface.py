@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 
-LANGUAGE = ("autotune", "cuda", "dist", "effects", "graph", "op", "ops", "random", "stdlib", "tile", "verify")
+LANGUAGE = ("autotune", "cuda", "dist", "effects", "graph", "linalg", "op", "ops", "random", "stdlib", "tile", "verify")
 TRAINING = ("data", "nn", "optim", "profile", "train", "xp")
 MODULES = (*LANGUAGE, *TRAINING)
 FACADES = [ts, *(getattr(ts, name) for name in MODULES)]
@@ -23,7 +23,7 @@ def test_dir_lists_public_names_alone(module: ModuleType) -> None:
     shown = [name for name in dir(module) if not (name.startswith("__") and name.endswith("__"))]
     assert sorted(shown) == sorted(module.__all__)
     modules = [name for name in shown if isinstance(getattr(module, name), ModuleType)]
-    own = {ts.nn: {"initializers"}, ts.xp: {"fft"}}
+    own = {ts.nn: {"initializers", "losses"}, ts.xp: {"fft", "linalg"}}
     assert set(modules) <= own.get(module, set(MODULES))
 
 

@@ -454,6 +454,10 @@ FAMILIES.update({name: _dynamic(name) for name in ("dynamic_slice", "dynamic_upd
 FAMILIES.update({"getitem": _getitem, "x.at": _at})
 
 ELSEWHERE = {
+    **dict.fromkeys(
+        ("atleast_1d", "atleast_2d", "atleast_3d", "tril_indices", "triu_indices"),
+        "called by name in tests/functions/test_arrangement.py",
+    ),
     "population_count": "bits of integers alone, as `bitwise_count` of tests/functions",
     **dict.fromkeys(
         ("angle", "complex", "conj", "imag", "real"), "about complex numbers; tests/frontend/test_complex_tensor.py"
