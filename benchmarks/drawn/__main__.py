@@ -26,6 +26,7 @@ from benchmarks.gpu_record import facts, need_gpu
 from benchmarks.harness import Plan
 from benchmarks.result import OURS
 
+CHOICES = ("all", "op", "function", "fusion", "model", "gemm", "attention")
 BYTES = {"cpu": 2.0**28, "cuda": 2.0**32}
 FLOPS = {"cpu": 2.0**34, "cuda": 2.0**43}
 
@@ -35,7 +36,7 @@ def options() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks.drawn", description=__doc__)
     found.add_argument("--seed", type=int, default=0)
     found.add_argument("--count", type=int, default=50, help="programs to draw")
-    found.add_argument("--kind", default="all", choices=("all", "op", "fusion", "model", "gemm", "attention"))
+    found.add_argument("--kind", default="all", choices=CHOICES)
     found.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     found.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of a CPU")
     found.add_argument("--peers", default="", help="only these: numpy, torch, torch.compile, jax, cudnn, flash")

@@ -12,9 +12,10 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks.drawn import spell_torch
-from benchmarks.drawn.peers import Side
-from benchmarks.drawn.program import Program, Step, plain
+from benchmarks.drawn.peers import NUMPY, TORCH, VIEWS, Side
+from benchmarks.drawn.program import OPS, Call, Program, Step, plain
 from benchmarks.drawn.roundings import Inside, inside
+from benchmarks.drawn.written import count_rounded, spread_of
 from tessera.frontend.pytree import as_tuple
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.types.dtype import BY_NAME
@@ -58,7 +59,7 @@ class Check:
 
     def ours(self, given: Sequence[Any]) -> float:
         """The error of our results; raises ArithmeticError where they are wrong. `how` says what they were held to."""
-        if self.alone and self._is_quick():
+        if self.alone and self._is_quick() and not isinstance(self.program.steps[-1], Call):
             try:
                 self._by_reference(given)
             except AssertionError as wrong:
@@ -124,23 +125,40 @@ class Check:
                     for spread, part, moved in zip(self.spread, made, self._by_torch(seed) or made, strict=True):
                         torch.maximum(spread, abs(moved - part).nan_to_num_(0.0), out=spread)
             self.wide = self.by_references() if made is None else made
+            last = self.program.steps[-1]
+            if torch is not None and isinstance(last, Call):
+                operands = [self._widely(name) for name in last.inputs]
+                self.spread = spread_of(torch, last, operands, UNIT, DRAWS if self._is_quick() else 1)
         return self.wide
+
+    def _widely(self, name: str) -> Any:
+        """An operand of the last step in float64, which at most a transpose is before."""
+        if name.startswith("s"):
+            step = self.program.steps[int(name[1:])]
+            return self._widely(step.inputs[0]).permute(step.attributes["axes"])
+        given = self.side.tensors[int(name[1:])]
+        return given.double() if given.is_floating_point() else given
 
     def _count_rounded(self) -> int:
         """How many steps round."""
-        return sum(op not in spell_torch.VIEWS for op in self.program.ops)
+        return sum(op not in VIEWS for op in self.program.ops)
+
+    def _count_steps(self) -> int:
+        """How many steps an element's own rounding is of: of a function whose draws say nothing, all of its ops."""
+        last = self.program.steps[-1]
+        if not isinstance(last, Call):
+            return self._count_rounded()
+        return 1 if self.spread else count_rounded(last.tape)
 
     def _rounds_last(self) -> bool:
         """Whether the last step rounds alone: nothing moves what it is off by."""
-        return not self._count_rounded() or (
-            self._count_rounded() == 1 and self.program.ops[-1] not in spell_torch.VIEWS
-        )
+        return not self._count_rounded() or (self._count_rounded() == 1 and self.program.ops[-1] not in VIEWS)
 
     def _by_torch(self, seed: int) -> list[Any] | None:
         """All results; with a seed, every step's is off by what it may round, as random numbers say."""
         torch = self.side.torch
         try:
-            functions = [spell_torch.SPELLINGS[step.op](torch, _widened(step)) for step in self.program.steps]
+            functions = [TORCH[step.op](torch, _widened(step)) for step in self.program.steps]
             if seed:
                 random = torch.Generator(self.side.device).manual_seed(seed)
                 steps = zip(functions, self.program.steps, strict=True)
@@ -186,7 +204,8 @@ class Check:
 
     def by_references(self) -> list[Any]:
         """All results in float64 by the references of the ops; none where those would take long."""
-        if not self._is_quick():
+        last = self.program.steps[-1]
+        if not self._is_quick() or (isinstance(last, Call) and last.op not in NUMPY):
             return []
         values: dict[str, Any] = {}
         for number, array in enumerate(self._arrays()):
@@ -194,9 +213,7 @@ class Check:
         made: Any = None
         with np.errstate(all="ignore"):
             for number, step in enumerate(self.program.steps):
-                assert step.spec.reference is not None
-                attributes = {**step.spec.with_defaults(step.attributes), **_wide_dtype(step)}
-                made = step.spec.reference(*(values[name] for name in step.inputs), **attributes)
+                made = _refer(step)(*(values[name] for name in step.inputs))
                 values[f"s{number}"] = np.asarray(as_tuple(made)[0])
         found = [np.asarray(part).astype(np.float64) for part in as_tuple(made)]
         return found if self.side.torch is None else [self._placed(part) for part in found]
@@ -254,7 +271,7 @@ class Check:
 
         Terms of one row are as large in all of its elements. One that they cancel in is off by as much as the others.
         """
-        rounding = [op for op in self.program.ops if op not in spell_torch.VIEWS]
+        rounding = [op for op in self.program.ops if op not in VIEWS]
         is_sum = bool(self.spread) and rounding[-1] in SUMS and wide.ndim > 1 and self.side.torch is not None
         return (_finite(wide) ** 2).mean(-1).sqrt().reshape(-1) if is_sum else None
 
@@ -267,7 +284,7 @@ class Check:
         # Below the smallest normal number the distance between numbers stays.
         least = 2 * UNIT[dtype] * float(ml_dtypes.finfo(numpy_dtype(BY_NAME[dtype])).smallest_normal)
         # Draws of few steps may cancel where an element is far above the others: each step rounds a share of it.
-        rounded_by = (self._count_rounded() or 1) + 0.5
+        rounded_by = (self._count_steps() or 1) + 0.5
         allowed = 8 * compute * (math.sqrt(depth) + 8) * typical + rounded_by * UNIT[dtype] * size + least + more
         if factor > 1:
             allowed = allowed + UNIT[dtype] * typical
@@ -316,7 +333,7 @@ def has_freedom(program: Program) -> bool:
 
 
 def _is_spelled(program: Program) -> bool:
-    return all(op in spell_torch.SPELLINGS for op in program.ops)
+    return all(op in TORCH for op in program.ops)
 
 
 def _wide_dtype(step: Step) -> dict[str, Any]:
@@ -324,6 +341,15 @@ def _wide_dtype(step: Step) -> dict[str, Any]:
     given = step.attributes.get("dtype")
     is_wide = given is not None and given.is_float and step.op != "bitcast"
     return {"dtype": BY_NAME["f64"]} if is_wide else {}
+
+
+def _refer(step: Step) -> Callable[..., Any]:
+    """What a step means on arrays: an op by its reference, a function as NumPy says it."""
+    if isinstance(step, Call):
+        return NUMPY[step.op](np, _widened(step))
+    reference, attributes = step.spec.reference, {**step.spec.with_defaults(step.attributes), **_wide_dtype(step)}
+    assert reference is not None
+    return lambda *operands: reference(*operands, **attributes)
 
 
 def _widened(step: Step) -> dict[str, Any]:

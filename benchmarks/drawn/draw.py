@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from benchmarks.drawn.functions import FUNCTIONS, draw_function
 from benchmarks.drawn.models import MODELS, draw_attention, draw_gemm
 from benchmarks.drawn.program import Builder, Program, Values
 from benchmarks.drawn.sizes import Limits, Rng, draw_choice, draw_shape, draw_sizes, log_uniform
@@ -43,7 +44,7 @@ THROUGH = {
 """Ops that users call by another name."""
 DTYPES = {"f32": 8, "bf16": 6, "f16": 3, "f64": 1, "i64": 1.5, "i32": 1.5, "i16": 0.5, "i8": 1, "u8": 1, "bool": 3}
 """How often each dtype is drawn where an op has it; others have no peers, or hardly one."""
-KINDS = {"op": 6, "fusion": 3, "model": 1}
+KINDS = {"op": 6, "function": 3, "fusion": 3, "model": 1}
 ALONG = 0.6
 """How often an op along axes gets a shape of any rank in place of one of its forms."""
 TRIES = 60
@@ -87,6 +88,9 @@ def _draw(rng: Rng, kind: str, limits: Limits) -> Program:
         return MODELS[int(rng.integers(len(MODELS)))](rng, limits)
     if kind == "fusion":
         return draw_fusion(rng, limits)
+    if kind == "function":
+        names = sorted(FUNCTIONS)
+        return draw_function(rng, names[int(rng.integers(len(names)))], limits)
     specs = public_ops()
     return draw_op(rng, specs[int(rng.integers(len(specs)))], limits)
 

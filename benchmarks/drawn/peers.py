@@ -16,8 +16,8 @@ import numpy as np
 
 import tessera as ts
 from benchmarks.contenders.contender import NotOfferedError, Run
-from benchmarks.drawn import spell_numpy, spell_torch
-from benchmarks.drawn.program import Program, Step
+from benchmarks.drawn import spell_functions_numpy, spell_functions_torch, spell_numpy, spell_torch
+from benchmarks.drawn.program import OPS, Call, Program, Step
 from benchmarks.result import OURS
 from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
@@ -26,6 +26,18 @@ from tessera.ir.base.arrays import Array
 NARROW = ("bf16", "f16", "f8e4m3", "f8e5m2")
 NUMPY_NARROW = 2**22
 """Operations of a program in a narrow float that NumPy is asked for, as its loops over such take a call an element."""
+
+
+TORCH = {
+    **spell_torch.SPELLINGS,
+    **{f"{OPS}{name}": spell for name, spell in spell_functions_torch.SPELLINGS.items()},
+}
+NUMPY = {
+    **spell_numpy.SPELLINGS,
+    **{f"{OPS}{name}": spell for name, spell in spell_functions_numpy.SPELLINGS.items()},
+}
+VIEWS = spell_torch.VIEWS | {f"{OPS}{name}" for name in spell_functions_torch.VIEWS}
+"""What gives a view of its operand, of ops and functions."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +172,8 @@ BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
 
 def ours(step: Step) -> Callable[..., Any]:
     """A step as the front end records it."""
+    if isinstance(step, Call):
+        return step.function
     name, attributes = step.spec.name, step.attributes
     return lambda *operands: dispatch.apply(name, list(operands), attributes)
 
@@ -169,9 +183,9 @@ def _bound(
 ) -> Callable[..., Any]:
     """A peer's function, whose results are new, and stored in order, as ours are: it copies a view, and what is not."""
     run = program.bind([spell(step) for step in program.steps])
-    if program.steps[-1].op in spell_torch.VIEWS:
+    if program.steps[-1].op in VIEWS:
         settle = copy
-    elif "transpose" in program.ops:
+    elif "transpose" in program.ops or isinstance(program.steps[-1], Call):
         settle = lay_out
     else:
         return run
@@ -184,15 +198,15 @@ def _bound(
 
 
 def _spell_torch(torch: Any, step: Step) -> Callable[..., Any]:
-    if step.op not in spell_torch.SPELLINGS:
+    if step.op not in TORCH:
         raise NotOfferedError(f"torch has no `{step.op}`")
-    return spell_torch.SPELLINGS[step.op](torch, step.plain)
+    return TORCH[step.op](torch, step.plain)
 
 
 def _spell_numpy(xp: Any, step: Step) -> Callable[..., Any]:
-    if step.op not in spell_numpy.SPELLINGS:
+    if step.op not in NUMPY:
         raise NotOfferedError(f"NumPy has no `{step.op}`")
-    return spell_numpy.SPELLINGS[step.op](xp, step.plain)
+    return NUMPY[step.op](xp, step.plain)
 
 
 def _spell_jax(jax: Any, step: Step) -> Callable[..., Any]:

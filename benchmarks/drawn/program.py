@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array
+import tessera as ts
+from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
@@ -18,6 +21,8 @@ from tessera.types.shape import TensorType
 from tests.graph.eager import Rules
 
 Values: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...], DType], Array]"
+OPS = "ops."
+"""What the names of functions that are written with ops begin with, among ops: some ops have the same names."""
 PERIOD = 1_000_003
 """Random numbers that an argument has before they come again; a prime, so that rows of no ordinary length repeat."""
 
@@ -61,6 +66,34 @@ class Step:
     def plain(self) -> dict[str, Any]:
         """All attributes, with dims as numbers and dtypes by name: what other libraries can take."""
         return {name: plain(value) for name, value in self.spec.with_defaults(self.attributes).items()}
+
+
+@dataclass(frozen=True)
+class Call(Step):
+    """A function of `tessera.ops` that is written with ops: `op` is `ops.` and its name, `attributes` its arguments.
+
+    `tape` is what it does with such operands. Where it `takes_list` they come as one argument.
+    """
+
+    tape: Tape
+    takes_list: bool
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function of its operands."""
+        found = getattr(ts.ops, self.op.removeprefix(OPS))
+        if self.takes_list:
+            return lambda *operands: found(list(operands), **self.attributes)
+        taken = inspect.signature(inspect.unwrap(found)).parameters.values()
+        if any(one.kind is one.VAR_POSITIONAL for one in taken):
+            return lambda *operands: found(*operands, **self.attributes)
+        # By name, as arguments may stand between operands.
+        free = [one.name for one in taken if one.name not in self.attributes]
+        return lambda *operands: found(**dict(zip(free, operands, strict=False)), **self.attributes)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        return {name: plain(value) for name, value in self.attributes.items()}
 
 
 def plain(value: Any) -> Any:
@@ -117,6 +150,18 @@ class Program:
         return [argument.array(rng) for argument in self.arguments]
 
 
+def cost_of(tape: Tape) -> float:
+    """The operations of a tape, by the rules of its ops; what stands in loops counts once."""
+    total = 0.0
+    for record in tape.records:
+        spec = REGISTRY.find(record.op)
+        if spec is not None and spec.cost is not None:
+            types = ([tape.types[one] for one in values] for values in (record.operands, record.results))
+            total += spec.cost(*types, spec.with_defaults(record.attributes)).flops.value or 0
+        total += sum(map(cost_of, record.bodies))
+    return total
+
+
 @dataclass
 class Builder:
     """A program as it is put together; shape rules are checked at every step."""
@@ -143,6 +188,27 @@ class Builder:
         self.types[name] = self.last[0]
         if spec.cost is not None:
             self.flops += spec.cost(types, self.last, filled).flops.value or 0
+        return name
+
+    def call(self, function: str, *inputs: str, takes_list: bool = False, **arguments: Any) -> str:
+        """One more step, a function that is written with ops: its tape says what it gives, and what that costs."""
+        name, empty = f"s{len(self.steps)}", Tape()
+        traced = Call(f"{OPS}{function}", inputs, arguments, empty, takes_list)
+        given = [self.types[one] for one in inputs]
+        shapes = [tuple(dim.value or 0 for dim in one.shape) for one in given]
+        # Of no memory, however large: a trace reads no numbers.
+        arrays = [
+            np.broadcast_to(np.zeros((), numpy_dtype(one.dtype)), shape)
+            for one, shape in zip(given, shapes, strict=True)
+        ]
+        names = ", ".join(f"x{number}" for number in range(len(arrays)))
+        scope: dict[str, Any] = {"call": traced.function}
+        exec(f"def run({names}):\n    return call({names})", scope)
+        tape = ts.jit(scope["run"]).trace(*arrays).tape
+        self.last = [tape.types[one] for one in tape.outputs]
+        self.steps.append(replace(traced, tape=tape))
+        self.types[name] = self.last[0]
+        self.flops += cost_of(tape)
         return name
 
     def shape(self, name: str) -> tuple[int, ...]:
