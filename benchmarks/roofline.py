@@ -1,4 +1,4 @@
-"""The roofline audit: every public op over a grid, each kernel's share of what the machine was measured to do.
+"""The roofline audit: public ops and functions over a grid, each kernel's share of what the machine was measured to do.
 
     python -m benchmarks.roofline [--device cpu|cuda] [--ops a,b] [--seconds S] [--threads N] [--jobs N] [--out FILE]
 
@@ -25,15 +25,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks import gpu_rates
 from benchmarks import rates as cpu_rates
 from benchmarks.device_lock import alone_at
+from benchmarks.drawn.functions import FUNCTIONS
 from benchmarks.environment import pin
 from benchmarks.gpu_record import RESULTS, facts, need_gpu
 from benchmarks.roofline_cases import TARGETS, Case, cases, public
 from benchmarks.roofline_causes import cpu_limits, gpu_limits, newest
+from benchmarks.roofline_functions import FunctionCase, function_cases
 from tessera.api.jit import Jit
 from tessera.cuda import array as cuda_array
 from tessera.cuda import capture
@@ -44,6 +46,8 @@ from tessera.types.device import gpu
 from tessera.types.policy import SILENT
 from tessera.types.rates import Rates, Work, bound, limits, work_in
 from tessera.types.settings import Settings, usable_cpus
+
+AnyCase: TypeAlias = "Case | FunctionCase"
 
 MUCH = 1 << 20
 """Bytes from which on a kernel is to come near its roofline."""
@@ -60,6 +64,8 @@ AGAIN = 0.25
 """The share of the time that is kept to measure again what was slow: other processes slow it too, at times."""
 WHOLE = 600.0
 """Seconds of a run that may replace the record."""
+WHOLE_CALL = "whole call"
+"""What stands for the kernel in the row of a function: all of its kernels."""
 NOT_EXPLAINED = "no computed bound explains it"
 
 
@@ -157,21 +163,29 @@ def kernel_times(run: Callable[[], Any], budget: float = BUDGET) -> dict[str, fl
     return found
 
 
-def rows_on_cpu(case: Case, rates: Rates) -> Iterator[Row]:
+def rows_on_cpu(case: AnyCase, rates: Rates) -> Iterator[Row]:
     """The kernels of a case, timed one by one."""
     program, arrays = case.program(), case.arrays()
     times = kernel_times(lambda: program(*arrays))
     for names, kind, work in works_of(program, case.sizes):
         taken = sum(value for name, value in times.items() if name.split("__")[0] in names)
         if taken:
-            row = Row(case.name, case.spec.short_name, names[0], kind)
+            row = Row(case.name, case.op, names[0], kind)
             yield judge(row, work, rates, taken, lambda: cpu_limits(program, names, work, rates, taken))  # noqa: B023
+    yield from _whole_row(case, rates, sum(times.values()))
+
+
+def _whole_row(case: AnyCase, rates: Rates, taken: float) -> Iterator[Row]:
+    """A call of a function of several kernels as one: what it must do at least, over the time of them all."""
+    if case.whole is not None:
+        work = Work(*case.whole)
+        yield judge(Row(case.name, case.op, WHOLE_CALL, WHOLE_CALL), work, rates, taken)
 
 
 # On a GPU: a program between two events.
 
 
-def rows_on_gpu(case: Case, rates: Rates, lock: Path | None = None) -> Iterator[Row]:
+def rows_on_gpu(case: AnyCase, rates: Rates, lock: Path | None = None) -> Iterator[Row]:
     """The program of a case as one row: its groups' work together. Behind `lock` one process at a time is timed."""
     program, given = case.program().under(SILENT, gpu[0]), case.arrays()
     # Compiled first, so that nothing of another process is at the device while one is timed, not even its copies.
@@ -197,9 +211,10 @@ def rows_on_gpu(case: Case, rates: Rates, lock: Path | None = None) -> Iterator[
     least = max(works, key=lambda item: bound(item[2], rates)[0])
     whole = replace(least[2], flops=sum(one.flops for one in each), bytes=sum(one.bytes for one in each))
     label = " + ".join(name for group in names for name in group)
-    row = Row(case.name, case.spec.short_name, label, kinds[0])
+    row = Row(case.name, case.op, label, kinds[0])
     launches = {"launches": rates.launch * sum(len(group) for group in names)}
     yield judge(row, whole, rates, taken, lambda: {**gpu_limits(program, whole, rates), **launches})
+    yield from _whole_row(case, rates, taken)
 
 
 def _replayed(run: Callable[[], None]) -> float:
@@ -214,7 +229,7 @@ def _replayed(run: Callable[[], None]) -> float:
 
 
 def audit(
-    chosen: Sequence[Case],
+    chosen: Sequence[AnyCase],
     device: str,
     rates: Rates,
     seconds: float,
@@ -222,7 +237,7 @@ def audit(
     lock: Path | None = None,
 ) -> list[Row]:
     """Rows of the cases, until time is over; what is slow is measured again at the end, and the better time counts."""
-    start, found = time.monotonic(), list[tuple[Case, list[Row]]]()
+    start, found = time.monotonic(), list[tuple[AnyCase, list[Row]]]()
     for number, case in enumerate(chosen):
         if time.monotonic() > start + (1 - AGAIN) * seconds:
             say(f"time is over after {number} of {len(chosen)} cases")
@@ -242,13 +257,13 @@ def audit(
     return [row for _, rows in found for row in rows]
 
 
-def rows_of(case: Case, device: str, rates: Rates, lock: Path | None = None) -> list[Row]:
+def rows_of(case: AnyCase, device: str, rates: Rates, lock: Path | None = None) -> list[Row]:
     """The rows of a case; an exception is one too."""
     try:
         return list(rows_on_cpu(case, rates) if device == "cpu" else rows_on_gpu(case, rates, lock))
     except Exception as error:  # one case that fails is a fact to report, not the end of the audit
         first = (str(error).splitlines() or [""])[0]
-        return [Row(case.name, case.spec.short_name, error=f"{type(error).__name__}: {first[:200]}")]
+        return [Row(case.name, case.op, error=f"{type(error).__name__}: {first[:200]}")]
 
 
 def row_line(row: Row) -> str:
@@ -309,7 +324,7 @@ def audit_in_parts(asked: argparse.Namespace, rates: Rates, say: Callable[[str],
         return [Row(**row) for out in outs if out.exists() for row in json.loads(out.read_text(encoding="utf-8"))]
 
 
-def audit_part(asked: argparse.Namespace, chosen: Sequence[Case], say: Callable[[str], None]) -> None:
+def audit_part(asked: argparse.Namespace, chosen: Sequence[AnyCase], say: Callable[[str], None]) -> None:
     """One of those processes: its rows go to a file."""
     at, _, folder = asked.part.partition("/")
     rates = Rates.from_json(json.loads((Path(folder) / "rates.json").read_text(encoding="utf-8")))
@@ -318,7 +333,17 @@ def audit_part(asked: argparse.Namespace, chosen: Sequence[Case], say: Callable[
     asked.out.write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
 
 
-def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Case]]:
+def _by_turns(first: Sequence[AnyCase], second: Sequence[AnyCase]) -> list[AnyCase]:
+    """Both in their orders, mixed evenly: a run that ends early has seen as large a part of each."""
+    placed = [
+        ((at + 0.5) / len(each), number, case)
+        for number, each in enumerate((first, second))
+        for at, case in enumerate(each)
+    ]
+    return [case for _, _, case in sorted(placed, key=lambda one: one[:2])]
+
+
+def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[AnyCase]]:
     """What is asked for, and its cases."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.roofline", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -332,14 +357,19 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Ca
     parser.add_argument("--out", type=Path, default=None, help="the file that is written; a part of a run needs one")
     parser.add_argument("--part", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
-    names = _read_names(parser, "ops", asked.ops, sorted(spec.short_name for spec in public()))
+    ops = {spec.short_name for spec in public()}
+    names = _read_names(parser, "ops", asked.ops, sorted(ops | FUNCTIONS.keys()))
     targets = _read_names(parser, "targets", asked.targets, list(TARGETS))
     if asked.out is None and (names or targets or asked.seconds < WHOLE):
         parser.error(f"some ops, some targets or less than {WHOLE:g} seconds are no whole record: give --out FILE")
     if asked.jobs < 1 or (asked.jobs > 1 and asked.device == "cpu"):
         parser.error(f"--jobs {asked.jobs}: a CPU is measured by one process, a GPU by one or more")
     usual = [name for name in TARGETS if asked.device == "cuda" or name != "huge"]
-    return asked, cases(names, targets or usual, MOST_FLOPS[asked.device])
+    given = (targets or usual, MOST_FLOPS[asked.device])
+    chosen, written = [name for name in names if name in ops], [name for name in names if name in FUNCTIONS]
+    grid = cases(chosen, *given) if chosen or not names else []
+    called = function_cases(written, *given) if written or not names else []
+    return asked, _by_turns(grid, called)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

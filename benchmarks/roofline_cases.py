@@ -67,6 +67,15 @@ class Case:
     is_symbolic: bool = False
 
     @property
+    def op(self) -> str:
+        return self.spec.short_name
+
+    @property
+    def whole(self) -> tuple[float, float] | None:
+        """An op is what it does at least: its kernels alone are looked at."""
+        return None
+
+    @property
     def name(self) -> str:
         shape = " ".join(f"{name}={size}" for name, size in self.sizes.items())
         marks = [mark for mark, holds in (("transposed", self.is_transposed), ("symbolic", self.is_symbolic)) if holds]

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.drawn import spell_torch
 from benchmarks.drawn.peers import NUMPY, TORCH, VIEWS, Side
-from benchmarks.drawn.program import OPS, Call, Program, Step, plain
+from benchmarks.drawn.program import Call, Program, Step, plain
 from benchmarks.drawn.roundings import Inside, inside
 from benchmarks.drawn.written import count_rounded, spread_of
 from tessera.frontend.pytree import as_tuple
@@ -120,7 +120,7 @@ class Check:
         if self.wide is None:
             made = self._by_torch(0) if torch is not None and _is_spelled(self.program) else None
             if torch is not None and made is not None and not self._rounds_last():
-                self.spread = [abs(part * 0.0) for part in made]
+                self.spread = [torch.zeros_like(part) for part in made]
                 for seed in range(1, (DRAWS if self._is_quick() else 1) + 1):
                     for spread, part, moved in zip(self.spread, made, self._by_torch(seed) or made, strict=True):
                         torch.maximum(spread, abs(moved - part).nan_to_num_(0.0), out=spread)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 import tessera as ts
+from tessera.api.jit import Jit
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Tape
@@ -19,6 +20,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.shape import TensorType
 from tests.graph.eager import Rules
+from tests.numerics.forms import unwatched
 
 Values: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...], DType], Array]"
 OPS = "ops."
@@ -156,8 +158,8 @@ def cost_of(tape: Tape) -> float:
     for record in tape.records:
         spec = REGISTRY.find(record.op)
         if spec is not None and spec.cost is not None:
-            types = ([tape.types[one] for one in values] for values in (record.operands, record.results))
-            total += spec.cost(*types, spec.with_defaults(record.attributes)).flops.value or 0
+            operands, results = ([tape.types[one] for one in own] for own in (record.operands, record.results))
+            total += spec.cost(operands, results, spec.with_defaults(record.attributes)).flops.value or 0
         total += sum(map(cost_of, record.bodies))
     return total
 
@@ -201,10 +203,9 @@ class Builder:
             np.broadcast_to(np.zeros((), numpy_dtype(one.dtype)), shape)
             for one, shape in zip(given, shapes, strict=True)
         ]
-        names = ", ".join(f"x{number}" for number in range(len(arrays)))
-        scope: dict[str, Any] = {"call": traced.function}
-        exec(f"def run({names}):\n    return call({names})", scope)
-        tape = ts.jit(scope["run"]).trace(*arrays).tape
+        called = traced.function
+        # What has no operands says so in its parameters.
+        tape = Jit(unwatched(called) if arrays else lambda: called()).trace(*arrays).tape
         self.last = [tape.types[one] for one in tape.outputs]
         self.steps.append(replace(traced, tape=tape))
         self.types[name] = self.last[0]

@@ -153,7 +153,7 @@ def _pad_with(xp: Any, a: Mapping[str, Any]) -> Function:
 
 
 def _histogram(xp: Any, a: Mapping[str, Any]) -> Function:
-    return lambda x: xp.histogram(x, a["bins"])
+    return lambda x: xp.histogram(x, a["bins"], a["range"])
 
 
 def _placed(xp: Any, a: Mapping[str, Any]) -> Function:

@@ -32,7 +32,7 @@ def spread_of(torch: Any, call: Call, operands: Sequence[Any], units: Mapping[st
         return []
     try:
         whole = _run(torch, call.tape, operands, units, 0)
-        found = [abs(part * 0.0) for part in whole]
+        found = [torch.zeros_like(part) for part in whole]
         for seed in range(1, draws + 1):
             moved = _run(torch, call.tape, operands, units, seed)
             for spread, part, other in zip(found, whole, moved, strict=True):

@@ -185,3 +185,21 @@ def test_steps_from_zero_have_the_sign_of_their_direction() -> None:
     zero = np.zeros(2, np.float32)
     found = np.asarray(ops.nextafter(ts.array(zero), ts.array([-1.0, 1.0])))
     np.testing.assert_array_equal(found, np.nextafter(zero, np.array([-1, 1], np.float32)))
+
+
+@pytest.mark.parametrize("dtype", [ts.bf16, ts.f16])
+def test_a_number_between_narrow_operands_keeps_its_digits(dtype: Any) -> None:
+    """0.3 is no bf16: rounded to one it would move results by more than they are rounded by."""
+    low = ts.full((3,), -1024.0, dtype)
+    high = ts.full((3,), 1024.0, dtype)
+    found = np.asarray(ops.lerp(low, high, 0.3).cast(ts.f64))
+    expected = np.asarray(ts.full((3,), -1024.0 + 0.3 * 2048.0, dtype).cast(ts.f64))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_powers_of_two_reach_all_of_a_narrow_range() -> None:
+    """From the largest number to the smallest that is not zero, and beyond both, with one rounding."""
+    x = np.array([1.5, -3.4e38, 1e-45, 1.1754942e-38, 0.0, np.inf, np.nan], np.float32)[:, None]
+    powers = np.array([-2000, -600, -300, -277, -149, -24, 0, 23, 127, 277, 300, 2000], np.int32)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(np.asarray(ops.ldexp(x, powers)), np.ldexp(x, powers))

@@ -289,9 +289,10 @@ def nonzero(x: Any, *, size: Any = None, fill_value: int = 0) -> tuple[Any, ...]
     mask = reshape(x if dtype_of(x).is_bool else e.ne(x, 0), (-1,))
     count = r.sum(cast(mask, i64))
     wanted = _size("nonzero", count, size)
-    order = r.argsort(cast(e.logical_not(mask), i64))
     whole = size_of(product(shape_dims(x)))
-    order = _lengthen(order, whole, wanted)
+    # Each that is found goes to its number among them: what is beyond the end is left out.
+    before = e.sub(r.cumsum(cast(mask, i64)), 1)
+    order = At(zeros((wanted,), i64))[e.where(mask, before, wanted)].set(iota((whole,)))
     missing = e.ge(iota((wanted,)), count)
     found: list[Any] = []
     for dim in reversed(shape_dims(x)):
@@ -299,13 +300,6 @@ def nonzero(x: Any, *, size: Any = None, fill_value: int = 0) -> tuple[Any, ...]
         found.append(e.where(missing, fill_value, e.mod(order, own)))
         order = e.floordiv(order, own)
     return tuple(reversed(found))
-
-
-def _lengthen(x: Any, own: Any, wanted: Any) -> Any:
-    """The first elements of a row, and zeros where it is shorter."""
-    if isinstance(own, int) and isinstance(wanted, int) and own >= wanted:
-        return getitem(x, slice(0, wanted))
-    return getitem(concat([x, zeros((wanted,), dtype_of(x))]), slice(0, wanted))
 
 
 def unique_all(x: Any, *, size: Any = None) -> tuple[Any, Any, Any, Any]:

@@ -137,7 +137,12 @@ def lerp(x: Any, y: Any, weight: Any) -> Any:
     >>> ts.ops.lerp(ts.array([0.0, 10.0]), ts.array([4.0, 20.0]), 0.25)
     Tensor([2] f32, [1, 12.5])
     """
-    return compute_wide("lerp", (x, y, weight), interpolate_between)
+    if not isinstance(weight, float):
+        return compute_wide("lerp", (x, y, weight), interpolate_between)
+    # A number keeps its digits beside operands that have few.
+    return compute_wide(
+        "lerp", (x, y), lambda low, high: interpolate_between(low, high, as_tensor(weight, dtype_of(low)))
+    )
 
 
 def interpolate_between(low: Any, high: Any, weight: Any) -> Any:
@@ -173,6 +178,11 @@ def ldexp(x: Any, exponent: Any) -> Any:
     Tensor([2] f32, [8, 6])
     """
     (x,) = promote_operands("ldexp", (x,), FLOATING)
+    if dtype_of(x) is not f64:
+        # f64 holds each product that is neither zero nor infinite in a narrower float, whose range is far smaller.
+        return cast(
+            e.mul(cast(x, f64), e.exp2(e.clamp(cast(as_tensor(exponent, f64), f64), -600.0, 600.0))), dtype_of(x)
+        )
     left = e.clamp(cast(as_tensor(exponent, f64), f64), -2200.0, 2200.0)
     made = cast(x, f64)
     # A power may be out of range where the product is not, so that it is applied in three factors. A step down leaves
