@@ -15,7 +15,17 @@ from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.creation import iota, zeros
 from tessera.frontend.functions.indexing import embedding, getitem, take
-from tessera.frontend.functions.movement import expand_dims, moveaxis, pad, reshape, stack, transpose
+from tessera.frontend.functions.movement import (
+    concat,
+    expand_dims,
+    flip,
+    moveaxis,
+    pad,
+    repeat,
+    reshape,
+    stack,
+    transpose,
+)
 from tessera.frontend.functions.operands import as_tensor, axis_of, cast, dtype_of, rank_of, shape_dims
 from tessera.frontend.functions.special import compute_wide
 from tessera.frontend.functions.updates import At
@@ -365,11 +375,32 @@ def pad_with(x: Any, widths: Any, mode: str = "reflect") -> Any:
         raise ShapeError(f"`pad_with` needs (before, after) for each of {rank_of(x)} axes, got {len(pairs)}")
     for axis, pair in enumerate(pairs):
         before, after = (check_int("pad_with", "widths", one) for one in check_sequence("pad_with", "widths", pair, 2))
-        if before or after:
+        known = shape_dims(x)[axis].value
+        if known is not None and 0 <= min(before, after) <= max(before, after) <= known - (mode == "reflect"):
+            x = _join_copies(x, axis, before, after, mode, known)
+        elif before or after:
             size = as_tensor(x.shape[axis], i64)
             at = e.sub(iota((x.shape[axis] + before + after,)), before)
             x = take(x, _pixels(mode, at, size), axis)
     return x
+
+
+def _join_copies(x: Any, axis: int, before: int, after: int, mode: str, size: int) -> Any:
+    """`x` between parts of itself, neither longer than it: slices, which are copied in rows."""
+
+    def part(start: int, length: int, *, is_turned: bool = False) -> Any:
+        cut = getitem(x, (slice(None),) * axis + (slice(start, start + length),))
+        return flip(cut, axis) if is_turned else cut
+
+    gap = 1 if mode == "reflect" else 0
+    if mode == "edge":
+        front, back = [repeat(part(0, 1), before, axis)], [repeat(part(size - 1, 1), after, axis)]
+    elif mode == "wrap":
+        front, back = [part(size - before, before)], [part(0, after)]
+    else:
+        front, back = [part(gap, before, is_turned=True)], [part(size - gap - after, after, is_turned=True)]
+    parts = [*(front if before else []), x, *(back if after else [])]
+    return concat(parts, axis) if len(parts) > 1 else x
 
 
 def _pixels(mode: str, at: Any, size: Any) -> Any:
