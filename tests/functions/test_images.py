@@ -85,3 +85,12 @@ def test_wrong_arguments_are_refused() -> None:
         ops.group_norm(x, 3)
     with pytest.raises(ArgumentError, match="`unfold` takes `window` as 1 or 2 numbers, got 3"):
         ops.unfold(x, (1, 2, 3))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("widths", [(0, 0), (0, 2), (2, 3), (3, 3), (4, 1), (9, 11)])
+def test_padding_of_a_known_size_is_that_of_any(mode: str, widths: tuple[int, int]) -> None:
+    """Slices where each part is no longer than the axis, else a gather; along the first axis and the last."""
+    x = np.arange(12.0).reshape(3, 4)
+    for given in ((widths, (0, 0)), ((0, 0), widths)):
+        np.testing.assert_array_equal(np.asarray(ops.pad_with(ts.array(x), given, mode)), np.pad(x, given, mode=mode))

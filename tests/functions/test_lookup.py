@@ -179,3 +179,12 @@ def test_wrong_arguments_are_refused() -> None:
         ops.searchsorted(ts.ones((2, 2)), ts.ones((2,)))
     with pytest.raises(ArgumentError, match="`nonzero` needs at least one axis"):
         ops.nonzero(ts.array(1.0))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 9])
+def test_what_is_found_is_cut_or_filled_to_its_size(size: int) -> None:
+    """More than are asked for are left out, at the end; of fewer the rest is filled."""
+    x = np.array([[0, 3, 0], [4, 0, 5], [0, 0, 6]])
+    found = [np.asarray(one) for one in ts.jit(lambda x: ops.nonzero(x, size=size, fill_value=-7))(x)]
+    for one, own in zip(found, np.nonzero(x), strict=True):
+        np.testing.assert_array_equal(one, np.pad(own[:size], (0, max(0, size - 4)), constant_values=-7))

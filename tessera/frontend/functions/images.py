@@ -388,9 +388,9 @@ def pad_with(x: Any, widths: Any, mode: str = "reflect") -> Any:
 def _join_copies(x: Any, axis: int, before: int, after: int, mode: str, size: int) -> Any:
     """`x` between parts of itself, neither longer than it: slices, which are copied in rows."""
 
-    def part(start: int, length: int, *, is_turned: bool = False) -> Any:
+    def part(start: int, length: int, *, is_flipped: bool = False) -> Any:
         cut = getitem(x, (slice(None),) * axis + (slice(start, start + length),))
-        return flip(cut, axis) if is_turned else cut
+        return flip(cut, axis) if is_flipped else cut
 
     gap = 1 if mode == "reflect" else 0
     if mode == "edge":
@@ -398,7 +398,7 @@ def _join_copies(x: Any, axis: int, before: int, after: int, mode: str, size: in
     elif mode == "wrap":
         front, back = [part(size - before, before)], [part(0, after)]
     else:
-        front, back = [part(gap, before, is_turned=True)], [part(size - gap - after, after, is_turned=True)]
+        front, back = [part(gap, before, is_flipped=True)], [part(size - gap - after, after, is_flipped=True)]
     parts = [*(front if before else []), x, *(back if after else [])]
     return concat(parts, axis) if len(parts) > 1 else x
 

@@ -31,6 +31,7 @@ from tessera.frontend.functions.operands import (
     shape_dims,
 )
 from tessera.frontend.functions.special import compute_wide
+from tessera.frontend.functions.updates import At
 from tessera.frontend.size import size_of
 from tessera.types.dim import product
 from tessera.types.dtype import i64
@@ -163,8 +164,13 @@ def _triangle(op: str, rows: Any, columns: Any, offset: Any, *, is_lower: bool) 
         raise ArgumentError(f"`{op}` takes sizes from 0 up, got {height} and {width}")
     below = _sum_of_widths(height, width, by + 1 if is_lower else by)
     count = below if is_lower else height * width - below
-    apart = e.sub(iota((height, width), 1), iota((height, width)))
-    return stack(list(nonzero(e.le(apart, by) if is_lower else e.ge(apart, by), size=count)), 0)
+    # Where the positions of each row end, of which the row of a position counts those before it.
+    edge = e.clamp(e.add(iota((height,)), by + (1 if is_lower else 0)), 0, width)
+    lengths = edge if is_lower else e.sub(width, edge)
+    ends = r.cumsum(lengths)
+    rows_of = r.cumsum(At(zeros((count,), i64))[ends].add(1))
+    begins = e.sub(ends, lengths) if is_lower else e.sub(e.sub(ends, lengths), edge)
+    return stack([rows_of, e.sub(iota((count,)), take(begins, rows_of))], 0)
 
 
 def _sum_of_widths(height: int, width: int, first: int) -> int:
