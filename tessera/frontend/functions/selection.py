@@ -164,6 +164,8 @@ def _triangle(op: str, rows: Any, columns: Any, offset: Any, *, is_lower: bool) 
         raise ArgumentError(f"`{op}` takes sizes from 0 up, got {height} and {width}")
     below = _sum_of_widths(height, width, by + 1 if is_lower else by)
     count = below if is_lower else height * width - below
+    if count == 0:
+        return zeros((2, 0), i64)
     # Where the positions of each row end, of which the row of a position counts those before it.
     edge = e.clamp(e.add(iota((height,)), by + (1 if is_lower else 0)), 0, width)
     lengths = edge if is_lower else e.sub(width, edge)
