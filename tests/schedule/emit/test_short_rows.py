@@ -91,3 +91,21 @@ def test_a_tensor_without_elements_is_beside_what_is_reduced(shape: tuple[int, .
     whole, reduced = outputs(ts.jit(both)(x))
     assert whole.shape == shape
     assert reduced.tobytes() == x.sum(axis=axis).tobytes()
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0, 2, 8)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_tensor_without_elements_meets_what_it_was_reduced_to(shape: tuple[int, ...], axis: int) -> None:
+    """What is kept between the two passes has no elements, and nothing writes it."""
+
+    def around(x: Any) -> Any:
+        return ops.cos(x.sum(axis=axis, keepdims=True)) + ops.cos(x)
+
+    x = np.zeros(shape, np.float32)
+    assert ts.jit(around)(x).shape == around(ts.asarray(x)).shape == shape
+
+    def total(x: Any) -> Any:
+        return ops.sin(x.sum(axis=axis)).sum() + ops.sin(x).sum()
+
+    slope = ts.jit(ts.grad(total))(x)
+    assert slope.shape == shape

@@ -172,7 +172,10 @@ def _check_registers(op: SpecOp) -> None:
 
 
 def _check_memory(op: SpecOp) -> None:
-    """Parts of scratch are inside of it, are written before they are read, and what is declared to be written is."""
+    """Parts of scratch are inside of it, are written before they are read, and what is declared to be written is.
+
+    Of a part without elements nothing is written, and nothing read.
+    """
     written: set[SSAValue] = set()
     parts: list[tuple[Dim, Dim]] = []
     for part in parts_in(op, "ttarget.scratch", *_READ, *_WRITTEN):
@@ -185,7 +188,7 @@ def _check_memory(op: SpecOp) -> None:
                     part.fail(f"parts of scratch at {start}..{end} and {low}..{high} may overlap")
             parts.append((start, end))
         for buffer in _read_buffers(part):
-            if isinstance(buffer, OpResult) and buffer not in written:
+            if isinstance(buffer, OpResult) and buffer not in written and not _is_empty(buffer):
                 part.fail(f"`{part.name}` reads scratch that nothing has written yet")
         for index in _WRITTEN.get(part.name, ()):
             check_written(part, part.operands[index])
