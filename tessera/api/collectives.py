@@ -11,7 +11,7 @@ from tessera.api.stored_plans import has_plans
 from tessera.compiler.backend import backend_for_kind, manifest_of
 from tessera.diagnostics import error as source
 from tessera.diagnostics.codes import ArgumentError, RankError, ShardingError, TracingError
-from tessera.frontend.arguments import check_callables, check_int, check_string
+from tessera.frontend.arguments import check_callables, check_int, check_string, explain_transform
 from tessera.frontend.functions.operands import axis_of, cast, dtype_of, rank_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -107,6 +107,7 @@ def world_size() -> int:
     return world.size()
 
 
+@explain_transform
 def mesh(devices: Any = None, /, *, layout: Any = None, **sizes: int) -> Mesh:
     """A mesh with these axes, in force within it: `with mesh(dp=4, tp=2): ...`; ranks of the last axis are neighbours.
 
@@ -159,7 +160,8 @@ def _axes_of(devices: Any, sizes: dict[str, int]) -> dict[str, int]:
     if count < 1 or (sizes and math.prod(sizes.values()) != count):
         axes = ", ".join(f"{name}={size}" for name, size in sizes.items())
         what = f"axes {axes} make {math.prod(sizes.values())}" if sizes else "a mesh has one or more"
-        raise ArgumentError(f"`mesh` is of {count} devices, and {what}", fix="let the sizes of its axes make them")
+        fix = f"let the sizes of its axes make {count}" if sizes and count > 0 else "write `mesh(2)`"
+        raise ArgumentError(f"`mesh` is of {count} devices, and {what}", fix=fix)
     return sizes or {"devices": count}
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from tessera.diagnostics.codes import ArgumentError, ShardingError
 from tessera.frontend.annotations import leaf_annotations
+from tessera.frontend.arguments import describe_value
 from tessera.frontend.functions.operands import as_tensor, is_tensor
 from tessera.frontend.pytree import Tree, flatten, leaf_paths, unflatten
 from tessera.frontend.subprograms import type_of
@@ -55,7 +56,8 @@ def _by_dim(what: str, given: Mapping[Any, Any], rank: int) -> Sharding:
     dims: list[Any] = [None] * rank
     for dim, axes in given.items():
         if isinstance(dim, bool) or not isinstance(dim, int) or not -rank <= dim < rank:
-            raise ShardingError(f"{what} has dims 0 to {rank - 1}, and its sharding names dim {dim!r}")
+            has = f"dims 0 to {rank - 1}" if rank else "no dims"
+            raise ShardingError(f"{what} has {has}, and its sharding names dim {dim!r}", fix="leave that dim out")
         dims[dim] = axes
     return Sharding.of(*dims)
 
@@ -183,38 +185,55 @@ class ShardReport:
     __repr__ = __str__
 
 
-def _axes_for(mesh: Mesh, what: str, dims: Sequence[Any], axes: Mapping[str, Any]) -> dict[Any, Any]:
-    """The axes of each dim that is to be cut: those given for it, those of the layout, or the only one."""
-    layout, found = dict(mesh.layout), dict[Any, Any](axes)
-    for dim in dims:
-        if dim in layout:
-            found[dim] = layout[dim]
-        elif len(mesh.axes) == 1:
-            found[dim] = mesh.axes[0][0]
-        else:
-            listed = ", ".join(f"`{axis}` ({size} ranks)" for axis, size in mesh.axes) or "none"
-            name = dim if isinstance(dim, str) and dim.isidentifier() else "d_model"
-            raise ShardingError(
-                f"dim `{dim}` of {what} is to be sharded, and the axes of the mesh are {listed}",
-                fix=f'name one: `mesh.shard(W, {name}="{mesh.axes[0][0] if mesh.axes else "tp"}")`',
-            )
-    return found
+def _axes_for(mesh: Mesh, what: str, dim: Any, fix: str) -> Any:
+    """The axes of a dim that is to be cut: those of the layout, or the only one; `fix` names one of several."""
+    layout = dict(mesh.layout)
+    if dim in layout:
+        return layout[dim]
+    if len(mesh.axes) == 1:
+        return mesh.axes[0][0]
+    listed = ", ".join(f"`{axis}` ({size} ranks)" for axis, size in mesh.axes) or "none"
+    raise ShardingError(
+        f"dim `{dim}` of {what} is to be sharded, and the axes of the mesh are {listed}",
+        fix=f"name one: `{fix}`" if mesh.axes else "make one with axes: `mesh(2)`, or `mesh(dp=2, tp=2)`",
+    )
 
 
-def _shard_annotation(mesh: Mesh, given: TensorAnnotation, dims: Sequence[Any], axes: Mapping[str, Any]) -> Any:
+def _shard_annotation(
+    mesh: Mesh, given: TensorAnnotation, dims: Sequence[Any], axes: Mapping[str, Any]
+) -> TensorAnnotation:
+    """An annotation with these dims cut, and the others as they are; with what it and the layout say where none is."""
     names = [str(dim) for dim in given.dims]
-    wanted = _axes_for(mesh, f"`{given}`", [names[one] if isinstance(one, int) else one for one in dims], axes)
-    if not wanted:
+    if dims or axes:
+        own = list((given.sharding or Sharding.whole(given.rank)).dims)
+        for dim in dims:
+            name = names[_position_of(given, names, dim)]
+            if name not in axes:
+                fix = f'mesh.shard(W, {name if name.isidentifier() else "d_model"}="{next(iter(mesh.sizes), "")}")'
+                own[_position_of(given, names, dim)] = _axes_for(mesh, f"`{given}`", name, fix)
+        for name, listed in axes.items():
+            own[_position_of(given, names, name)] = listed
+        found = Sharding.of(*own)
+    else:
         found = declared_sharding(str(given), given, mesh) or Sharding.whole(given.rank)
-        return given @ DimAxes.of(found)
-    made = given @ DimAxes.make((), wanted)
-    missing = [axis for axis in made.sharding.axes if axis not in mesh.sizes] if made.sharding is not None else []
-    if missing:
-        listed = ", ".join(f"`{axis}` ({size} ranks)" for axis, size in mesh.axes) or "no axis"
-        raise ShardingError(
-            f"`{given}` is sharded over mesh axis `{missing[0]}`, and the mesh has {listed}", fix="name one of them"
-        )
-    return made
+    check_sharding(str(given), _type_of(given), found, mesh.sizes, symbolic=True)
+    return given @ DimAxes.of(found)
+
+
+def _position_of(given: TensorAnnotation, names: Sequence[str], dim: Any) -> int:
+    """The position of a dim that is given by its name or number."""
+    if isinstance(dim, int) and not isinstance(dim, bool) and -len(names) <= dim < len(names):
+        return dim % len(names)
+    if isinstance(dim, str) and names.count(dim) == 1:
+        return names.index(dim)
+    raise ShardingError(
+        f"`{given}` has dims {', '.join(names) or 'none'}, and is to be sharded along {dim!r}",
+        fix="name a dim that it has once, or give its number",
+    )
+
+
+def _type_of(annotation: TensorAnnotation) -> TensorType:
+    return TensorType(annotation.dims, annotation.dtype or f32)
 
 
 def _leaf_sharding(mesh: Mesh, path: str, type: TensorType, spec: Any) -> Sharding:
@@ -226,10 +245,12 @@ def _leaf_sharding(mesh: Mesh, path: str, type: TensorType, spec: Any) -> Shardi
 
 def _tree_shardings(mesh: Mesh, x: Any, dims: Sequence[Any], axes: Mapping[str, Any]) -> Any:
     """Leaves of a value with their paths and shardings, and its form; None for what is no tensor."""
-    like = next((one for one in dims if isinstance(one, NamedDims)), None)
+    like = [_split_named(one) for one in dims if isinstance(one, NamedDims | TensorAnnotation)]
+    others = [one for one in dims if not isinstance(one, NamedDims | TensorAnnotation)]
     leaves, tree = flatten(x, keep_order=True)
-    if like is not None:
-        declared = _shard_annotation(mesh, like.annotation, like.names, axes)
+    if like:
+        annotation, names = like[0]
+        declared = _shard_annotation(mesh, annotation, (*names, *others), axes)
         specs: list[Any] = [declared.sharding] * len(leaves)
     elif dims or axes:
         named = [one for one in (*dims, *axes) if not isinstance(one, int)]
@@ -238,22 +259,45 @@ def _tree_shardings(mesh: Mesh, x: Any, dims: Sequence[Any], axes: Mapping[str, 
                 f"`shard` of a tensor takes dims by number, got {named[0]!r}: its dims have no names",
                 fix='name them by an annotation: `mesh.shard(w, Tensor["vocab", "d_model", f32]["d_model"])`',
             )
-        specs = [_axes_for(mesh, "the tensor", dims, {})] * len(leaves)
+        fix = f'with mesh: dist.shard_of(x, ("{next(iter(mesh.sizes), "")}", None))'
+        specs = [{dim: _axes_for(mesh, "the tensor", dim, fix) for dim in dims}] * len(leaves)
     else:
         specs = layout_shardings(PARAMS, None, tree, mesh)
     paths = leaf_paths(tree, "x" if dims or axes else PARAMS)
     found: list[Any] = []
     for leaf, path, spec in zip(leaves, paths, specs, strict=True):
-        is_cut = is_tensor(leaf) or hasattr(leaf, "shape")
-        found.append((path, _leaf_sharding(mesh, path, type_of(as_tensor(leaf)), spec) if is_cut else None))
+        if not (is_tensor(leaf) or hasattr(leaf, "shape")):
+            found.append((path, None))
+            continue
+        own = type_of(as_tensor(leaf))
+        found.append((path, _leaf_sharding(mesh, path, own, spec)))
+        if like:
+            _check_type(path, own, like[0][0])
+    if leaves and all(one is None for _, one in found):
+        raise ArgumentError(
+            f"`shard` takes an annotation, a tensor or a tree of them, got {describe_value(x)}",
+            fix="make a tensor of it: `tessera.array(...)`",
+        )
     return leaves, found, tree
 
 
+def _split_named(given: Any) -> tuple[TensorAnnotation, tuple[Any, ...]]:
+    return (given.annotation, given.names) if isinstance(given, NamedDims) else (given, ())
+
+
+def _check_type(path: str, own: TensorType, annotation: TensorAnnotation) -> None:
+    """Raises ShardingError (T0307) where a tensor is none of those that an annotation describes."""
+    sizes = zip(own.shape, annotation.dims, strict=True)
+    if annotation.dtype not in (None, own.dtype) or any(dim.value not in (None, size.value) for size, dim in sizes):
+        raise ShardingError(
+            f"`{path}` is {own}, and it is to be sharded as `{annotation}`", fix="give the annotation of this tensor"
+        )
+
+
 def _shard(mesh: Mesh, x: Any, dims: tuple[Any, ...], axes: dict[str, Any]) -> Any:
-    if isinstance(x, NamedDims):
-        x, dims = x.annotation, (*x.names, *dims)
-    if isinstance(x, TensorAnnotation):
-        return _shard_annotation(mesh, x, dims, axes)
+    if isinstance(x, NamedDims | TensorAnnotation):
+        x, names = _split_named(x)
+        return _shard_annotation(mesh, x, (*names, *dims), axes)
     leaves, found, tree = _tree_shardings(mesh, x, dims, axes)
     with mesh:
         parts = [leaf if own is None else shard_of(leaf, own) for leaf, (_, own) in zip(leaves, found, strict=True)]
@@ -261,11 +305,10 @@ def _shard(mesh: Mesh, x: Any, dims: tuple[Any, ...], axes: dict[str, Any]) -> A
 
 
 def _report(mesh: Mesh, x: Any, dims: tuple[Any, ...], axes: dict[str, Any]) -> ShardReport:
-    if isinstance(x, NamedDims):
-        x, dims = x.annotation, (*x.names, *dims)
-    if isinstance(x, TensorAnnotation):
-        made = _shard_annotation(mesh, x, dims, axes)
-        own = [(f"{x.head}[...]", TensorType(x.dims, x.dtype or f32), made.sharding)]
+    if isinstance(x, NamedDims | TensorAnnotation):
+        x, names = _split_named(x)
+        made = _shard_annotation(mesh, x, (*names, *dims), axes)
+        own: list[Any] = [(f"{x.head}[...]", _type_of(x), made.sharding)]
     else:
         leaves, found, _ = _tree_shardings(mesh, x, dims, axes)
         own = [(path, type_of(as_tensor(leaf)), one) for leaf, (path, one) in zip(leaves, found, strict=True) if one]

@@ -200,9 +200,9 @@ class Module:
     """
 
     torch_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    """How the tensors of a layer are stored by PyTorch, where otherwise: permutations of axes by field name."""
     has_parameters: ClassVar[bool] = True
     """Its tensors are what `params` in the layout of a mesh cuts."""
-    """How the tensors of a layer are stored by PyTorch, where otherwise: permutations of axes by field name."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -153,8 +153,13 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(one for one in re.split(r"[,\s]+", text.strip()) if one)
 
 
-def check_sharding(name: str, type: TensorType, sharding: Sharding, mesh: Mapping[str, int]) -> None:
-    """Raises ShardingError (T0307) unless a tensor can be sharded so on a mesh, naming tensor, dim, axis and sizes."""
+def check_sharding(
+    name: str, type: TensorType, sharding: Sharding, mesh: Mapping[str, int], *, symbolic: bool = False
+) -> None:
+    """Raises ShardingError (T0307) unless a tensor can be sharded so on a mesh, naming tensor, dim, axis and sizes.
+
+    With `symbolic`, sizes that are no numbers yet may be cut.
+    """
     if len(sharding.dims) != type.rank:
         raise ShardingError(
             f"`{name}` is {type} of {type.rank} dims, and its sharding {sharding} is of {len(sharding.dims)}",
@@ -176,6 +181,8 @@ def check_sharding(name: str, type: TensorType, sharding: Sharding, mesh: Mappin
             )
     for at, (dim, own) in enumerate(zip(type.shape, sharding.dims, strict=True)):
         ranks = prod(mesh[axis] for axis in own)
+        if symbolic and dim.value is None:
+            continue
         if own and (dim.value is None or dim.value % ranks or dim.value == 0):
             sizes = " * ".join(f"`{axis}` {mesh[axis]}" for axis in own)
             raise ShardingError(

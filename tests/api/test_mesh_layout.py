@@ -79,6 +79,17 @@ def test_a_shape_of_names_is_reported_too() -> None:
     assert str(layout.shard(W)) == str(layout.shard(W["d_model"]))
 
 
+def test_dims_are_named_numbered_and_added_to_those_that_are_cut() -> None:
+    mesh = dist.mesh(dp=2, tp=2)
+    both = 'Tensor["vocab", "d_model", f32] @ shard("dp", "tp")'
+    assert str(mesh.shard(mesh.shard(W, vocab="dp"), d_model="tp")) == both
+    assert str(mesh.shard(W["vocab"], vocab="dp")) == 'Tensor["vocab", "d_model", f32] @ shard("dp", None)'
+    assert str(dist.mesh(2).shard(Tensor[4, 4, f32], -1)) == 'Tensor[4, 4, f32] @ shard(None, "devices")'
+    part = mesh.shard(TABLE, mesh.shard(W, vocab="dp", d_model="tp"))  # an annotation says it all
+    np.testing.assert_array_equal(np.asarray(part), TABLE[:4, :6])
+    np.testing.assert_array_equal(np.asarray(mesh.shard(TABLE, W["vocab"], vocab="tp")), TABLE[:4])
+
+
 class Layer(ts.nn.Module):
     """Its gate says how it is sharded; the other two are what `params` is for."""
 
@@ -151,6 +162,17 @@ ILLEGAL: list[tuple[Any, type[Exception], str]] = [
     (lambda: dist.mesh(6, dp=2, tp=2), ArgumentError, "is of 6 devices, and axes dp=2, tp=2 make 4"),
     (lambda: dist.mesh([0, 2]), ArgumentError, r"of the ranks from 0 on, got \[0, 2\]"),
     (lambda: dist.mesh(0), ArgumentError, "is of 0 devices"),
+    (lambda: dist.mesh((2, 2), ("dp", "tp")), ArgumentError, "wrong arguments of `mesh`"),  # pyright: ignore[reportCallIssue]
+    (lambda: dist.mesh(4).shard(W, 7), ShardingError, "has dims vocab, d_model, and is to be sharded along 7"),
+    (lambda: dist.mesh(4).shard(W, "width"), ShardingError, "is to be sharded along 'width'"),
+    (lambda: dist.mesh(4).shard(Tensor[6, 3, f32], 0), ShardingError, r"= 6` cannot be cut into 4 equal parts"),
+    (lambda: dist.mesh(4).shard_report(Tensor[6, 3, f32], 0), ShardingError, "cannot be cut into 4 equal parts"),
+    (lambda: dist.mesh(4).shard(TABLE, Tensor[9, "d", f32]["d"]), ShardingError, r"`x` is \[8, 12\] f32, and .*\[9, "),
+    (lambda: dist.mesh(4).shard(TABLE, Tensor[8, "d", ts.i32]["d"]), ShardingError, "is to be sharded as .*i32"),
+    (lambda: dist.mesh(4).shard([1, 2, 3, 4], 0), ArgumentError, "a tensor or a tree of them, got"),
+    (lambda: dist.mesh(4).shard(ts.ones(()), 0), ShardingError, "`x` has no dims"),
+    (lambda: dist.mesh(dp=2, tp=2).shard(TABLE, 0), ShardingError, r'shard_of\(x, \("dp", None\)\)'),
+    (lambda: dist.mesh().shard(TABLE, 0), ShardingError, r"make one with axes: `mesh\(2\)`"),
 ]
 
 
