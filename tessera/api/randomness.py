@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tessera.api.collectives import axis_index
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend import scopes as scopes
-from tessera.frontend.arguments import check_int, explain_wrong_calls
+from tessera.frontend.arguments import check_int, check_sequence, explain_wrong_calls
 from tessera.frontend.call_plans import note_program
 from tessera.frontend.functions.operands import (
     as_tensor,
@@ -103,7 +103,7 @@ def fold(key: Any, data: Any) -> Any:
 
 
 @explain_wrong_calls
-def stream(key: Any, function: Any, step: Any = 0, *, per: str | Iterable[str] = ()) -> Any:
+def stream(key: Any, function: Any, step: Any = 0, *, per: str | Sequence[str] = ()) -> Any:
     """The key of a stream of numbers: for a function, at a step, and on request for the ranks of mesh axes.
 
     `function` is a name or a function, `step` a number, that of a traced program too. Another seed, function or step is
@@ -117,13 +117,15 @@ def stream(key: Any, function: Any, step: Any = 0, *, per: str | Iterable[str] =
     >>> ts.random.uniform(noise, (2,)).shape
     (2,)
 
-    Raises: ArgumentError (T0202) for an axis that the mesh does not have.
+    Raises: ArgumentError (T0202) for an axis that the mesh does not have, and for a lambda, which has no name.
     """
     _check_key("stream", key)
     name = function if isinstance(function, str) else _name_of(function)
+    if not is_tensor(step) and not isinstance(step, Size):
+        step = check_int("stream", "step", step)
     made = fold(fold(key, _number_of(f"function {name}")), step)
     mesh = mesh_in_force()
-    for axis in (per,) if isinstance(per, str) else tuple(per):
+    for axis in (per,) if isinstance(per, str) else check_sequence("stream", "per", per):
         if axis not in mesh.sizes:
             raise ArgumentError(
                 f"`stream` is for each rank along `{axis}`, and what is in force is {mesh}",
@@ -150,7 +152,14 @@ def _name_of(function: Any) -> str:
         raise ArgumentError(
             f"`stream` takes a function, or a name for one, got {function!r}", fix='write `stream(key, "dropout")`'
         )
-    return f"{function.__module__}.{name}"
+    if name.endswith("<lambda>"):
+        raise ArgumentError(
+            "`stream` tells functions apart by their names, and a lambda has none",
+            fix='give it one: `stream(key, "dropout")`',
+        )
+    # Processes that a program starts as ranks know its main module by another name.
+    module = "__main__" if function.__module__ == "__mp_main__" else function.__module__
+    return f"{module}.{name}"
 
 
 @explain_wrong_calls

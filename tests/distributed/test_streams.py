@@ -97,6 +97,24 @@ def test_what_is_no_stream_is_named() -> None:
         ts.random.stream(key, 3)
     with pytest.raises(ArgumentError, match="`stream` takes a key"):
         ts.random.stream("f", key)
+    with pytest.raises(ArgumentError, match=r"`stream` takes `step` as an int, got 1\.5"):
+        ts.random.stream(key, "f", 1.5)
+    with pytest.raises(ArgumentError, match="`stream` takes `per` as a tuple or list, got 1"):
+        ts.random.stream(key, "f", per=1)
+    with pytest.raises(ArgumentError, match="a lambda has none"):
+        ts.random.stream(key, lambda x: x)
+
+
+def test_d4_a_function_of_the_main_module_has_one_stream_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that a program starts read its file under another name than its own."""
+
+    def noise() -> None: ...
+
+    found: list[tuple[int, ...]] = []
+    for module in ("__main__", "__mp_main__", "other"):
+        monkeypatch.setattr(noise, "__module__", module)
+        found.append(numbers(ts.random.stream(ts.random.key(1), noise)))
+    assert found[0] == found[1] != found[2]
 
 
 def test_d4_noise_of_ranks_is_their_own_in_a_training_step() -> None:
