@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn
 
-from tessera.api.names_of_torch import TORCH, write_instead
+from tessera.api.names_of_torch import TORCH, TORCH_NN, write_instead
 from tessera.diagnostics.error import find_nearest
 from tessera.diagnostics.frames import guard
 
@@ -233,7 +233,7 @@ FRONT: Mapping[str, str] = {
         "derivatives are taken by `tessera.grad` alone, so there is nothing to switch off: remove it",
     ),
     **write_instead("detach", "stop_gradient(x)"),
-    "pmap": "there is no such transform yet; `tessera.dist` runs a program on several ranks",
+    **write_instead("pmap", 'dist.pmap(f, "devices")'),
     **write_instead("Module flax", "nn.Module"),
     **{name: f"write `tessera.nn.{name}`" for name in ("Sequential", "Linear", "Embedding", "LayerNorm", "Dropout")},
     "Parameter": "a tensor in a field of a `tessera.nn.Module` is a parameter: assign the tensor",
@@ -250,6 +250,7 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
     "tessera.ops": OPS,
     "tessera.random": RANDOM,
     "tessera.linalg": LINALG,
+    "tessera.nn": TORCH_NN,
 }
 
 

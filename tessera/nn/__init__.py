@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from tessera.api.other_names import answer_names as _answer_names
 from tessera.diagnostics.frames import guard_public as _guard
 from tessera.nn import initializers as initializers
 from tessera.nn import losses as losses
@@ -110,3 +113,6 @@ __all__ = [
 ]
 
 _guard(globals(), __all__)
+
+if not _TYPE_CHECKING:  # a checker would take it to mean that every name is there
+    __getattr__ = _answer_names(__name__)

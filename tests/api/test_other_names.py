@@ -15,10 +15,16 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.api.names_of_torch import TORCH_NN
 from tessera.api.other_names import FRONT, OPS, RANDOM, advice_for
 from tessera.frontend.trace import TracedTensor
 
-TABLES: dict[str, Mapping[str, str]] = {"tessera": FRONT, "tessera.ops": OPS, "tessera.random": RANDOM}
+TABLES: dict[str, Mapping[str, str]] = {
+    "tessera": FRONT,
+    "tessera.ops": OPS,
+    "tessera.random": RANDOM,
+    "tessera.nn": TORCH_NN,
+}
 KNOWN = [(module, name) for module, table in TABLES.items() for name in table]
 PATH = re.compile(r"tessera((?:\.\w+)+)")
 
@@ -51,6 +57,11 @@ def test_a_known_name_is_answered_and_what_is_suggested_exists(
         ("tessera", "Module", "write `tessera.nn.Module`"),
         ("tessera", "jitt", "did you mean `tessera.jit`?"),
         ("tessera", "fori_lop", "did you mean `tessera.fori_loop`?"),
+        ("tessera", "CrossEntropyLoss", "losses are functions: write `tessera.nn.cross_entropy`"),
+        ("tessera", "pmap", 'write `tessera.dist.pmap(f, "devices")`'),
+        ("tessera.nn", "kl_div", "write `tessera.nn.kl_divergence(log_prediction, target)`"),
+        ("tessera.nn", "relu", "write `tessera.ops.relu`"),
+        ("tessera.nn", "Liner", "did you mean `tessera.nn.Linear`?"),
         ("tessera.ops", "jit", "write `tessera.jit`"),
         ("tessera.ops", "randn", "write `tessera.random.normal(key, (2, 3))`"),
         ("tessera.ops", "sofmax", "did you mean `tessera.ops.softmax`?"),
