@@ -7,7 +7,7 @@ from typing import Any
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import axis_of, dtype_of, promote_operands, rank_of, shape_dims
+from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promote_operands, rank_of, shape_dims
 from tessera.types.dtype import f32
 from tessera.types.promotion import FLOATING
 
@@ -38,6 +38,7 @@ def widen(x: Any) -> Any:
 
 def match_shapes(name: str, prediction: Any, target: Any) -> tuple[Any, Any]:
     """Both in a dtype that losses are computed in; they have one shape, since broadcasting here is a mistake."""
+    check_tensors(prediction, target)
     left, right = shape_dims(prediction), shape_dims(target)
     is_other = len(left) != len(right) or any(
         one.value != other.value for one, other in zip(left, right, strict=True) if None not in (one.value, other.value)

@@ -10,6 +10,7 @@ from tessera.api.autodiff import stop_gradient
 from tessera.api.eager import Tensor, zeros
 from tessera.api.randomness import split
 from tessera.diagnostics.codes import ArgumentError
+from tessera.frontend.arguments import check_number
 from tessera.frontend.functions import public as ops
 from tessera.nn import initializers
 from tessera.nn.layers import Initializer, Linear, check_last, check_sizes
@@ -144,7 +145,7 @@ class MoE(Module):
             raise ArgumentError(
                 f"`MoE` gives a token to {top} of {experts} experts", fix="make `top` at most `experts`"
             )
-        if bias_rate is not None and not 0 < bias_rate < 1:
+        if bias_rate is not None and not 0 < check_number("MoE", "bias_rate", bias_rate) < 1:
             raise ArgumentError(
                 f"`MoE` moves biases by `bias_rate` between 0 and 1 a step, got {bias_rate!r}", fix="write 1e-3"
             )

@@ -254,6 +254,8 @@ def test_p8_biases_balance_the_load_without_a_loss_and_have_no_gradient() -> Non
         ts.nn.MoE.init(ts.random.key(0), 8, 4, experts=4).train(x)
     with pytest.raises(ArgumentError, match="`bias_rate` between 0 and 1"):
         ts.nn.MoE.init(ts.random.key(0), 8, 4, experts=4, bias_rate=-1.0)
+    with pytest.raises(ArgumentError, match="`MoE` takes `bias_rate` as a number"):
+        ts.nn.MoE.init(ts.random.key(0), 8, 4, experts=4, bias_rate="auto")  # pyright: ignore[reportArgumentType]
     params, buffers = ts.nn.split_buffers(layer)
     assert params.bias is None
     assert buffers.bias is not None

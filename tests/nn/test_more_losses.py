@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.diagnostics.codes import ArgumentError, ShapeError, TracingError
 from tests.nn.torch_layers import numbers, tolerance
 
 torch: Any = pytest.importorskip("torch")
@@ -239,6 +239,8 @@ def test_narrow_floats_are_widened_and_wrong_calls_refused() -> None:
     assert losses.smooth_l1_loss(narrow, narrow).dtype is ts.f32
     with pytest.raises(ShapeError, match=r"of one shape, got \[5, 7\] and \[5\]"):
         losses.soft_margin_loss(ts.asarray(X), ts.asarray(ROW))
+    with pytest.raises(TracingError, match=r"expected a tensor, got 1\.0"):
+        losses.mse_loss(ts.asarray(X), 1.0)
     with pytest.raises(ArgumentError, match="no reduction 'max'"):
         losses.nll_loss(ts.asarray(X), ts.asarray(LABELS), reduction="max")
     with pytest.raises(ArgumentError, match="takes labels as integers, got f64"):
