@@ -34,15 +34,15 @@ class Parallel:
     """Which mesh axes divide what in training; an axis that the mesh does not have counts as one rank.
 
     `data` divides the batch. `shards` is into how many shards the batch is cut whatever the number of ranks: their
-    gradients are computed one by one and joined by one tree, so that losses and parameters have the same bits on 1,
-    2 and 4 ranks; without it each rank's part is one, and sums are by `all_reduce`. `tensor` divides heads and
-    hidden features, with `sequence` also what lies between. `expert` divides experts, `capacity` is how many times
-    its even share an expert takes at most (None drops nothing), `throttle` a hook that lowers it for each expert,
-    `wire` the dtype in which tokens travel. `context` divides the sequence, with attention around a ring. `zero`
-    divides the optimizer's states (1), gradients (2) and parameters (3, also called FSDP) over `data`. With
-    `local_batch` each rank passes its own part of the batch. `pipeline` divides the blocks of a GPT into stages,
-    through which `microbatches` pass in the order of `schedule`: `1f1b`, or `interleaved` with `chunks` stages on
-    each rank.
+    gradients are computed one by one and joined by one tree, so that losses and parameters have the same bits on 1, 2
+    and 4 ranks, but where `expert` divides them; without it each rank's part is one, and sums are by `all_reduce`.
+    `tensor` divides heads and hidden features, with `sequence` also what lies between. `expert` divides experts,
+    `capacity` is how many times its even share an expert takes at most (None drops nothing), `throttle` a hook that
+    lowers it for each expert, `wire` the dtype in which tokens travel. `context` divides the sequence, with attention
+    around a ring. `zero` divides the optimizer's states (1), gradients (2) and parameters (3, also called FSDP) over
+    `data`. With `local_batch` each rank passes its own part of the batch. `pipeline` divides the blocks of a GPT into
+    stages, through which `microbatches` pass in the order of `schedule`: `1f1b`, or `interleaved` with `chunks` stages
+    on each rank.
 
     The loss is called with one part of the batch at a time, and the step takes the mean of what it gives for all parts.
     That is the loss of the whole where it is a mean over equally many terms in each part: `x.mean()` is, and
