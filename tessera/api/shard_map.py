@@ -136,12 +136,14 @@ def pmap(
     Tensor([1, 2] f32, [[0.25, 0.75]])
     """
     check_callables("pmap", function=function)
+    if "axis_name" in options:
+        raise ArgumentError("unexpected argument `axis_name` of `pmap`", fix=f"write `axis={options['axis_name']!r}`")
     if out_axes is not None:
         _check_batch_axis("out_axes", out_axes)
     inner = function if isinstance(function, Jit) else Jit(function)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        named = axis if axis is not None else _only_axis(mesh_in_force())
+        named = _manual_axes(mesh_in_force(), (axis,), "pmap")[0] if axis is not None else _only_axis(mesh_in_force())
         wheres = _argument_specs(in_axes, len(args), len(kwargs), of="in_axes")
         specs = tuple(
             _batch_spec(value, where, named) for value, where in zip((*args, *kwargs.values()), wheres, strict=True)
@@ -178,12 +180,12 @@ def _only_axis(around: Mesh) -> str:
     return around.axes[0][0]
 
 
-def _manual_axes(around: Mesh, chosen: Axes | None) -> Axes:
+def _manual_axes(around: Mesh, chosen: Axes | None, of: str = "shard_map") -> Axes:
     unknown = next((axis for axis in chosen or () if axis not in around.sizes), None)
     if not around.axes or unknown is not None:
         what = f"is for mesh axis `{unknown}`" if unknown is not None else "runs on the ranks of a mesh"
         raise ArgumentError(
-            f"`shard_map` {what}, and what is in force is {around}",
+            f"`{of}` {what}, and what is in force is {around}",
             fix=f"call it within `with tessera.dist.mesh({unknown or 'dp'}=...)`",
         )
     return tuple(around.sizes) if chosen is None else chosen

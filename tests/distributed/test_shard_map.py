@@ -221,5 +221,9 @@ def test_axes_and_batches_are_those_of_the_mesh() -> None:
             dist.shard_map(whole, specs)
     with dist.mesh(dp=2), pytest.raises(ShapeError, match=r"\[8, 4\] has its batch at axis 0, and `dp` has 2 ranks"):
         dist.pmap(lambda x: x).trace(X)
+    with pytest.raises(ArgumentError, match=r"`pmap` is for mesh axis `dp`, and what is in force is mesh\(\)"):
+        dist.pmap(lambda x: x, "dp")(X)
+    with pytest.raises(ArgumentError, match="unexpected argument `axis_name` of `pmap`"):
+        dist.pmap(lambda x: x, axis_name="dp")
     with dist.mesh(dp=2, tp=2), pytest.raises(ArgumentError, match=r"`pmap` needs the name of a mesh axis, and"):
         dist.pmap(lambda x: x).trace(X)
