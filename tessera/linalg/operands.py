@@ -123,14 +123,25 @@ def check_known(op: str, a: Any, axis: int, name: str) -> int:
     return size
 
 
+_OF_ANY_SHAPE = {
+    "solve": "lstsq",
+    "solve_triangular": "lstsq",
+    "inv": "pinv",
+    "eigh": "svd",
+    "eigvalsh": "svdvals",
+}
+"""Functions of square matrices, and what does the same for others."""
+
+
 def check_square(op: str, a: Any, name: str = "a") -> None:
     """Raise ShapeError (T0101) for matrices that are not square."""
     rows, columns = a.shape[-2:]
     if rows != columns:
+        other = _OF_ANY_SHAPE.get(op)
         raise ShapeError(
             f"`{op}` takes square matrices, got {rows} rows and {columns} columns",
             notes=(f"`{name}` is {list(a.shape)}",),
-            fix="use `tessera.linalg.lstsq` or `tessera.linalg.pinv` for systems that are not square",
+            fix=f"use `tessera.linalg.{other}`, which takes others too" if other else "give it as many rows as columns",
         )
 
 

@@ -222,6 +222,12 @@ def test_what_is_refused() -> None:
         linalg.inv(np.ones(3))
     with pytest.raises(ShapeError, match="square matrices, got 2 rows and 3 columns"):
         linalg.solve(np.ones((2, 3)), np.ones(2))
+    with pytest.raises(ShapeError, match="square") as caught:
+        linalg.det(np.ones((2, 3), np.float32))
+    assert "give it as many rows as columns" in str(caught.value)
+    with pytest.raises(ShapeError, match="square") as caught:
+        linalg.inv(np.ones((2, 3), np.float32))
+    assert "`tessera.linalg.pinv`" in str(caught.value)
     with pytest.raises(ShapeError, match="as many rows as `a`, got 2 and 3"):
         linalg.solve(np.eye(3), np.ones((2, 3)))
     with pytest.raises(ArgumentError, match="`mode` as one of 'reduced', 'complete', 'r'"):
