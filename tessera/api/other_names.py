@@ -267,7 +267,8 @@ def advice_for(module: str, name: str) -> str:
         if name in names and home != module:
             return f"write `{home}.{name}`"
     own = homes[module] if module in homes else importlib.import_module(module).__all__
-    close = find_nearest(name, own, cutoff=0.75)
+    # Classes of other libraries are functions here, as `SGD` is `sgd`.
+    close = [one for one in own if one.lower() == name.lower()] or find_nearest(name, own, cutoff=0.75)
     return f"did you mean `{module}.{close[0]}`?" if close else ""
 
 

@@ -61,6 +61,7 @@ def test_a_known_name_is_answered_and_what_is_suggested_exists(
         ("tessera", "pmap", 'write `tessera.dist.pmap(f, "devices")`'),
         ("tessera.nn", "kl_div", "write `tessera.nn.kl_divergence(log_prediction, target)`"),
         ("tessera.nn", "relu", "write `tessera.ops.relu`"),
+        ("tessera.optim", "SGD", "did you mean `tessera.optim.sgd`?"),
         ("tessera.nn", "Liner", "did you mean `tessera.nn.Linear`?"),
         ("tessera.ops", "jit", "write `tessera.jit`"),
         ("tessera.ops", "randn", "write `tessera.random.normal(key, (2, 3))`"),
