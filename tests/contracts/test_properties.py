@@ -51,6 +51,8 @@ PROPERTIES = {
     "::test_attention_of_any_batch_is_the_reference_of_the_op",
     "graph-reduce-transposed": "tests/graph/test_reduce_transposed.py"
     "::test_meaning_is_kept_and_sources_are_reduced_in_the_same_order",
+    "graph-chunk-collective-matmuls": "tests/graph/test_collective_chunks.py"
+    "::test_f6_drawn_programs_in_chunks_have_the_bits_of_the_whole",
     "graph-chunk-contractions": "tests/transforms/test_chunk_contractions.py::test_chunks_change_no_bit",
     "graph-decompose": f"{GRAPH}::test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_lowering",
     "graph-eliminate-common": f"{GRAPH}::test_eliminate_common_keeps_every_bit_and_leaves_no_two_equal_ops",
