@@ -176,3 +176,14 @@ def test_functions_run_in_one_program_for_all_sizes_and_on_nothing() -> None:
         z = drawn(np.complex64)[:size]
         np.testing.assert_allclose(np.asarray(function(ts.array(z))), np.exp(np.sqrt(z)), rtol=1e-6)
     assert function.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_growth_near_the_largest_numbers_is_in_range_and_keeps_zeros(dtype: Any) -> None:
+    high, beyond = (87.0, 1e30) if dtype == np.complex64 else (705.0, 1e300)
+    z = np.array([complex(high, 1), complex(-high, -2), high, beyond, complex(0, high), complex(0, beyond)], dtype)
+    for name in ("exp", "sinh", "cosh", "sin", "cos"):
+        with np.errstate(over="ignore"):
+            expected = getattr(np, name)(z)
+        for run in (getattr(ops, name), ts.jit(getattr(ops, name))):
+            np.testing.assert_allclose(np.asarray(run(ts.array(z))), expected, rtol=40 * np.finfo(dtype).eps)

@@ -302,3 +302,13 @@ def test_real_tensors_have_parts_too() -> None:
     np.testing.assert_array_equal(np.asarray(ops.angle(x)), np.angle(np.array([1.0, -2.0], np.float32)))
     z = ops.complex(np.arange(3.0), ts.array([[1.0]]))
     assert (z.shape, z.dtype, z.tolist()) == ((1, 3), ts.c128, [[1j, 1 + 1j, 2 + 1j]])
+
+
+def test_arguments_may_have_names() -> None:
+    z, at = ts.array([1j, 0j, 2j]), ts.array([1])
+    assert ops.any(x=z).tolist() is True
+    assert ops.put_along_axis(z, at, values=ts.array([3j])).tolist() == [1j, 3j, 2j]
+    assert ops.segment_sum(data=z, segment_ids=ts.array([0, 0, 0]), num_segments=1).tolist() == [3j]
+    for wrong in (lambda: ops.exp(z, z), lambda: ops.exp(y=z), lambda: ops.add(z), lambda: ops.outer(z)):
+        with pytest.raises(ArgumentError, match="of `"):
+            wrong()

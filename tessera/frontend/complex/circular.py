@@ -14,6 +14,7 @@ from tessera.frontend.complex.exponentials import LN2, is_unbounded, keep_zero, 
 from tessera.frontend.complex.parts import as_complex
 from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.functions import elementwise as e
+from tessera.frontend.functions.creation import full_like
 from tessera.frontend.functions.operands import dtype_of
 from tessera.types.dtype import f64
 
@@ -34,7 +35,7 @@ def _both_hyperbolic(x: Any) -> tuple[Any, Any, Any]:
     size = e.abs(x)
     is_large = e.gt(size, limit)
     near = e.where(is_large, e.copysign(size - shift, x), x)
-    return e.cosh(near), e.sinh(near), e.where(is_large, math.exp(shift), 1.0)
+    return e.cosh(near), e.sinh(near), e.where(is_large, full_like(x, math.exp(shift)), 1.0)
 
 
 def _circular(x: Any, y: Any) -> tuple[Any, Any]:
@@ -49,7 +50,7 @@ def sinh(x: Any) -> ComplexTensor:
     wide, odd, scale = _both_hyperbolic(z.real)
     cosine, sine = _circular(z.real, z.imag)
     real = keep_zero(z.real, z.imag, (odd * cosine) * scale)
-    return ComplexTensor(real, keep_zero(z.imag, z.real, (wide * sine) * scale))
+    return ComplexTensor(real, keep_zero(z.imag, wide * scale, (wide * sine) * scale))
 
 
 def cosh(x: Any) -> ComplexTensor:
@@ -59,7 +60,7 @@ def cosh(x: Any) -> ComplexTensor:
     cosine, sine = _circular(z.real, z.imag)
     # Where a part is 0 the imaginary part is 0 too, whatever the other one is.
     first, second = z.real * e.copysign(1.0, z.imag), z.imag * e.copysign(1.0, z.real)
-    imag = keep_zero(second, z.real, (odd * sine) * scale)
+    imag = keep_zero(second, wide * scale, (odd * sine) * scale)
     return ComplexTensor((wide * cosine) * scale, keep_zero(first, z.imag, imag))
 
 

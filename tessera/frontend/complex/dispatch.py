@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from inspect import BoundArguments, signature
 from types import EllipsisType, NoneType
 from typing import Any, TypeVar, cast
 
@@ -57,10 +58,23 @@ def accept_complex(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
         if has_complex(args) or (given and has_complex([*given.values()])):
-            return _call_complex(function.__name__, args, given)
-        return function(*args, **given)
+            bound = _bind(function, args, given)
+            if bound is not None:
+                return _call_complex(function.__name__, bound.args, bound.kwargs)
+        return function(*args, **given)  # which raises where arguments do not fit it
 
     return cast("Function", call)
+
+
+def _bind(function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> BoundArguments | None:
+    """Arguments by the parameters of a function, by position where they have one; None where they do not fit."""
+    try:
+        return _signature_of(function).bind(*args, **given)
+    except TypeError:
+        return None
+
+
+_signature_of = functools.cache(signature)
 
 
 def _call_complex(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from tessera.frontend.complex.parts import Parts, as_complex, join, parts_of
 from tessera.frontend.complex.tensor import ComplexTensor
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import special
-from tessera.frontend.functions.creation import ones_like, zeros_like
+from tessera.frontend.functions.creation import full_like, ones_like, zeros_like
 from tessera.frontend.functions.operands import dtype_of
 from tessera.types.dtype import f64
 
@@ -34,11 +34,11 @@ def is_unbounded(x: Any) -> Any:
     return e.logical_not(special.isfinite(x))
 
 
-def scaled_exp(x: Any) -> tuple[Any, float, Any]:
-    """`exp(x)` as a factor, a constant and where that is to be multiplied to it: their product alone may overflow."""
+def scaled_exp(x: Any) -> tuple[Any, Any]:
+    """`exp(x)` as two factors, in the dtype of `x`: their product alone may overflow."""
     limit, shift = overflow_of(x)
     is_large = e.gt(x, limit)
-    return e.exp(e.where(is_large, x - shift, x)), math.exp(shift), is_large
+    return e.exp(e.where(is_large, x - shift, x)), e.where(is_large, full_like(x, math.exp(shift)), 1.0)
 
 
 def direction_of(x: Any, y: Any) -> tuple[Any, Any]:
@@ -49,7 +49,7 @@ def direction_of(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def keep_zero(zero: Any, other: Any, made: Any) -> Any:
-    """What was made of two parts, and 0 where one is 0 and the other infinite or NaN.
+    """What was made of two parts, and 0 where one is 0 and the other, or what grows with it, infinite or NaN.
 
     Where both are finite the formula stands, whose value is 0 too: its derivative is not that of a constant.
     """
@@ -60,9 +60,8 @@ def exp(x: Any) -> ComplexTensor:
     """`e` to the power of each element."""
     z = as_complex(x)
     cosine, sine = direction_of(z.real, z.imag)
-    factor, more, is_large = scaled_exp(z.real)
-    real, imag = (part * e.where(is_large, more, 1.0) for part in (factor * cosine, factor * sine))
-    return ComplexTensor(real, keep_zero(z.imag, z.real, imag))
+    factor, more = scaled_exp(z.real)
+    return ComplexTensor((factor * cosine) * more, keep_zero(z.imag, factor * more, (factor * sine) * more))
 
 
 def expm1(x: Any) -> ComplexTensor:
