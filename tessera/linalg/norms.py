@@ -61,7 +61,9 @@ def vector_norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) 
         return ops.sum(size, axes, keepdims=keepdims)
     if ord == 2:
         return _euclidean(size, axes, keepdims)
-    return ops.pow(ops.sum(ops.pow(size, float(ord)), axes, keepdims=keepdims), 1.0 / ord)
+    total = ops.sum(ops.pow(size, float(ord)), axes, keepdims=keepdims)
+    # A root has no derivative at zero: there it counts as zero, as that of order 2 does.
+    return ops.where(total == 0, 0.0 if ord > 0 else math.inf, ops.pow(ops.where(total == 0, 1.0, total), 1.0 / ord))
 
 
 def _euclidean(size: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -156,10 +158,11 @@ def cond(x: Any, p: Any = None) -> Any:
         s = find_singular_values(x)
         if not s.shape[-1]:
             raise ShapeError(f"`cond` takes matrices with elements, got {list(x.shape)}")
-        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
-    check_square("cond", x, "x")
-    found = matrix_norm(x, p) * matrix_norm(invert_matrix(x), p)
-    # Of a singular matrix the inverse has NaNs, of a matrix with NaNs the norm.
+        found = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    else:
+        check_square("cond", x, "x")
+        found = matrix_norm(x, p) * matrix_norm(invert_matrix(x), p)
+    # Of a singular matrix the inverse has NaNs, of a matrix with NaNs the norm; the ratio of one of zeros is NaN.
     is_known = ops.isnan(found) & ~ops.any(ops.isnan(ops.abs(x)), (-2, -1))
     return ops.where(is_known, math.inf, found)
 

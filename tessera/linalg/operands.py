@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from tessera.api.jit import Jit
@@ -71,8 +72,14 @@ def narrow_floats(count: int) -> Callable[[Callable[..., Any]], Callable[..., An
     """A function whose first `count` arguments may be narrow floats: it computes in f32, and rounds once at the end."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        names = tuple(signature(function).parameters)[:count]
+
         @functools.wraps(function)
         def call(*args: Any, **settings: Any) -> Any:
+            named = names[len(args) :]
+            if named and all(name in settings for name in named):
+                args = (*args, *(settings[name] for name in named))
+                settings = {name: value for name, value in settings.items() if name not in named}
             given = [value for value in args[:count] if is_tensor(value) and not is_complex(value)]
             if not any(dtype_of(value).is_float and dtype_of(value).bits < 32 for value in given):
                 return function(*args, **settings)

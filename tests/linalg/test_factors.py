@@ -213,6 +213,8 @@ def test_leading_dims_broadcast_and_narrow_floats_are_rounded_once() -> None:
     assert np.array_equal(
         np.asarray(found), np.asarray(linalg.inv(np.eye(3, dtype=np.float32) * 3)).astype(narrow.dtype)
     )
+    for named in (linalg.svd(a=narrow).S, linalg.cholesky(a=narrow), linalg.solve(narrow, b=narrow)):
+        assert named.dtype is ts.bf16
     assert linalg.det(np.eye(2, dtype=np.int16)).dtype is ts.f32
     assert linalg.det(np.eye(2, dtype=np.int64)).dtype is ts.f64
 

@@ -132,6 +132,7 @@ def test_norms_of_vectors(ord: Any) -> None:
 def test_a_norm_neither_overflows_nor_has_a_derivative_of_nan_at_zero() -> None:
     np.testing.assert_allclose(float(linalg.norm(np.array([3e200, 4e200]))), 5e200, rtol=1e-15)
     assert np.asarray(ts.grad(linalg.vector_norm)(np.zeros(3))).tolist() == [0.0] * 3
+    assert np.asarray(ts.grad(lambda x: linalg.vector_norm(x, 3))(np.zeros(3))).tolist() == [0.0] * 3
     np.testing.assert_allclose(np.asarray(ts.grad(linalg.vector_norm)(np.array([3.0, 4.0]))), [0.6, 0.8])
 
 
@@ -139,7 +140,9 @@ def test_condition_numbers() -> None:
     a = numbers(3, 3)
     for p in (None, 1, "fro"):
         np.testing.assert_allclose(float(linalg.cond(a, p)), np.linalg.cond(a, p), rtol=1e-11)
-    assert float(linalg.cond(np.zeros((3, 3)), 1)) == np.inf
+    for p in (None, 1, -2):
+        assert float(linalg.cond(np.zeros((3, 3)), p)) == np.inf
+    assert np.isnan(float(linalg.cond(np.array([[np.nan, 1.0], [1.0, 1.0]]))))
 
 
 def test_powers_and_products_of_many() -> None:
