@@ -168,9 +168,10 @@ def triangular(key: Any, shape: Any, left: float, mode: float, right: float, *, 
         raise ArgumentError(
             f"`triangular` needs finite `left <= mode <= right`, not all equal, got {low}, {top}, {high}"
         )
-    u, below = _between(key, shape, dtype), (top - low) / (high - low)
-    rising = ops.add(ops.sqrt(ops.mul(u, (high - low) * (top - low))), low)
-    falling = ops.sub(high, ops.sqrt(ops.mul(ops.sub(1.0, u), (high - low) * (high - top))))
+    u, width = _between(key, shape, dtype), high - low
+    below, above = (top - low) / width, (high - top) / width
+    rising = ops.add(ops.mul(ops.sqrt(ops.mul(u, below)), width), low)
+    falling = ops.sub(high, ops.mul(ops.sqrt(ops.mul(ops.sub(1.0, u), above)), width))
     return cast(ops.where(ops.lt(u, below), rising, falling), parse_dtype(dtype))
 
 

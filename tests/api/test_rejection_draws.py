@@ -222,6 +222,12 @@ def test_parameters_that_are_none_are_refused(draw: Callable[[], Any], words: st
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+def test_triangles_are_as_wide_as_their_dtype_has_numbers(size: float) -> None:
+    found = np.asarray(random.triangular(KEY, (64,), 0.0, size, 2 * size), np.float64) / size
+    np.testing.assert_allclose(found, np.asarray(random.triangular(KEY, (64,), 0.0, 1.0, 2.0)), rtol=1e-5)
+
+
 def test_a_scalar_has_no_classes() -> None:
     with pytest.raises(ShapeError, match="`dirichlet` takes concentrations"):
         random.dirichlet(KEY, ts.array(1.0))
