@@ -75,8 +75,10 @@ ENDS: dict[str, tuple[Any, list[float], list[float]]] = {
     "i0": (ops.i0, [0.0, INF, -INF, NAN], [1.0, INF, INF, NAN]),
     "i1": (ops.i1, [0.0, INF, -INF, NAN], [0.0, INF, -INF, NAN]),
     "i1e": (ops.i1e, [0.0, INF, NAN], [0.0, 0.0, NAN]),
-    "zeta": (lambda x: ops.zeta(x, 1.0), [1.0, 0.5, NAN, 60.0], [INF, NAN, NAN, 1.0]),
-    "polygamma": (lambda x: ops.polygamma(2, x), [0.0, -0.5], [-INF, NAN]),
+    "zeta": (lambda x: ops.zeta(x, 1.0), [1.0, 0.5, NAN, 60.0, 1e200, INF], [INF, NAN, NAN, 1.0, 1.0, 1.0]),
+    "zeta from 2": (lambda x: ops.zeta(x, 2.0), [1.0, 1e200, INF], [INF, 0.0, 0.0]),
+    "zeta by q": (lambda q: ops.zeta(2.0, q), [0.0, 1e300, INF], [INF, 1e-300, 0.0]),
+    "polygamma": (lambda x: ops.polygamma(2, x), [0.0, -0.5, INF], [-INF, NAN, 0.0]),
     "xlog1py": (lambda x: ops.xlog1py(0.0, x), [-1.0, -2.0, INF, NAN], [0.0, 0.0, 0.0, NAN]),
 }
 
@@ -104,6 +106,16 @@ def test_tails_have_their_digits() -> None:
         float(ops.i0(ts.array(np.array(712.0)))), math.exp(712 - math.log(2 * math.pi * 712) / 2), rtol=1e-3
     )
     np.testing.assert_allclose(float(ops.zeta(ts.array(np.array(2.0)), 1.0)), math.pi**2 / 6, rtol=1e-15)
+
+
+def test_far_terms_of_zeta_are_there_where_a_power_alone_is_too_small() -> None:
+    np.testing.assert_allclose(float(ops.zeta(ts.array(np.array(3.5)), 1e100)), 4e-251, rtol=1e-12)
+    np.testing.assert_allclose(float(ops.polygamma(1, ts.array(np.array(1e300)))), 1e-300, rtol=1e-12)
+
+
+def test_scaled_bessel_functions_have_the_slope_of_their_middle_at_zero() -> None:
+    for function, expected in ((ops.i0e, 0.0), (ops.i1e, 0.5)):
+        assert np.asarray(ts.grad(lambda x, f=function: f(x).sum())(ts.zeros((1,)))).tolist() == [expected]
 
 
 def test_narrow_counts_are_refused() -> None:

@@ -174,7 +174,9 @@ def _bessel(x: Any, order: int, *, scaled: bool) -> Any:
     near, far = e.where(is_large, 0.0, x), e.where(is_large, size, _LARGE)
     small = _evaluate_polynomial(powers, e.mul(e.mul(near, near), 0.25))
     small = e.mul(small, e.mul(near, 0.5)) if order else small
-    small = e.mul(small, e.exp(e.neg(e.where(e.lt(near, 0.0), e.neg(near), near)))) if scaled else small
+    if scaled:
+        # At 0 the slope of `|x|` counts as 0.
+        small = e.mul(small, e.exp(e.where(e.lt(near, 0.0), near, e.where(e.gt(near, 0.0), e.neg(near), 0.0))))
     if not scaled:
         far = e.where(e.lt(far, 1e4), far, 1e4)  # beyond it is infinite, and so the same
     large = e.mul(_evaluate_polynomial(inverses, e.div(1.0, far)), e.rsqrt(e.mul(far, 2.0 * math.pi)))
@@ -229,9 +231,11 @@ def _zeta(x: Any, q: Any) -> Any:
     total: Any = 0.0
     for step in range(_SHIFT):
         total = e.add(total, e.pow(e.add(q, step), e.neg(x)))
-    base = e.add(q, _SHIFT)
-    power = e.pow(base, e.neg(x))
-    total = e.add(total, e.add(e.div(e.mul(power, base), e.sub(x, 1.0)), e.mul(power, 0.5)))
+    # From 400 on the rest is nothing beside the first term, or that is nothing itself.
+    base, x = e.add(q, _SHIFT), e.minimum(x, 400.0)
+    whole = e.pow(base, e.sub(1.0, x))  # in range where `base**-x` may not be
+    power = e.div(whole, base)
+    total = e.add(total, e.add(e.div(whole, e.sub(x, 1.0)), e.mul(power, 0.5)))
     factor, square = e.div(e.mul(power, x), base), e.mul(base, base)
     for number, bernoulli in enumerate(_BERNOULLI, 1):
         total = e.add(total, e.mul(factor, bernoulli / math.factorial(2 * number)))
