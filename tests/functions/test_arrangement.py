@@ -216,3 +216,15 @@ def test_wrong_calls_are_refused() -> None:
     assert ops.combinations(ts.array([1, 2]), 2, with_replacement=True).tolist() == [[1, 1], [1, 2], [2, 2]]
     assert ops.combinations(ts.array([1, 2]), 3).shape == (0, 3)
     assert ops.vander(ts.array([1, 2]), 0).shape == (2, 0)
+
+
+@pytest.mark.parametrize("dtype", [ts.bool_, ts.i8, ts.i64, ts.f32])
+def test_what_is_laid_out_or_selected_keeps_its_dtype(dtype: Any) -> None:
+    x = ts.array([1, 0, 1], dtype)
+    assert ops.diag(x).dtype is dtype
+    assert ops.diag_embed(x, 1).dtype is dtype
+    for size in (None, 1, 5):
+        assert ops.masked_select(x, ts.array([True, False, True]), size=size).dtype is dtype
+    assert ops.masked_select(ts.array([2**60 + 1]), ts.array([True])).tolist() == [2**60 + 1]
+    assert ops.threshold(ts.array([1, 5]), 2, 0).tolist() == [0, 5]
+    assert ops.threshold(ts.array([1, 5]), 2, 0).dtype is ts.i64

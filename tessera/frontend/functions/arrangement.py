@@ -203,7 +203,7 @@ def diag_embed(x: Any, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any
     size = along.shape[-1]
     # A row of the matrix has an element where its column is `offset` from it.
     apart = e.sub(iota((1, size), 1), iota((size, 1)))
-    made = e.where(e.eq(apart, by), expand_dims(along, -2), 0)
+    made = e.cast_like(e.where(e.eq(apart, by), expand_dims(along, -2), 0), x)
     # The two new axes are the last ones so far.
     if first > second:
         made, first, second = swapaxes(made, -1, -2), second, first

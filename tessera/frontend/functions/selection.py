@@ -62,15 +62,20 @@ def masked_select(x: Any, mask: Any, *, size: Any = None, fill_value: float = 0)
     >>> ts.ops.masked_select(ts.array([1.0, 2.0, 3.0]), ts.array([True, False, True]))
     Tensor([2] f32, [1, 3])
     """
+    fill = _number("masked_select", "fill_value", fill_value)
     x, chosen = broadcast_arrays(as_tensor(x), as_truth(mask))
     flat, chosen = reshape(x, (-1,)), reshape(chosen, (-1,))
     (at,) = nonzero(chosen, size=size, fill_value=-1)
     if shape_dims(flat)[0].value == 0:
-        return broadcast_to(e.cast_like(as_tensor(fill_value), flat), tuple(at.shape))
+        return broadcast_to(e.cast_like(as_tensor(fill), flat), tuple(at.shape))
     is_there = e.ge(at, 0)
-    return e.where(
-        is_there, take(flat, e.where(is_there, at, 0)), check_number("masked_select", "fill_value", fill_value)
-    )
+    return e.cast_like(e.where(is_there, take(flat, e.where(is_there, at, 0)), fill), flat)
+
+
+def _number(op: str, name: str, value: Any) -> float:
+    """A number, of which an int stays one: with it, integers stay integers."""
+    number = check_number(op, name, value)
+    return value if isinstance(value, int) else number
 
 
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
@@ -234,7 +239,7 @@ def threshold(x: Any, threshold: float, value: float) -> Any:
     >>> ts.ops.threshold(ts.array([0.5, 2.0]), 1.0, 9.0)
     Tensor([2] f32, [9, 2])
     """
-    least, other = check_number("threshold", "threshold", threshold), check_number("threshold", "value", value)
+    least, other = check_number("threshold", "threshold", threshold), _number("threshold", "value", value)
     return e.where(e.gt(as_tensor(x) if not is_tensor(x) else x, least), x, other)
 
 
