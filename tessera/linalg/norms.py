@@ -50,9 +50,7 @@ def vector_norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) 
         return ops.astype(x != 0, dtype_of(ops.real(x))) if ord == 0 else ops.abs(x)
     size = ops.abs(x)
     if ord == math.inf:
-        # Of no elements the largest is 0.
-        is_empty = any(x.shape[at] == 0 for at in axes)
-        return ops.sum(size, axes, keepdims=keepdims) if is_empty else ops.max(size, axes, keepdims=keepdims)
+        return _largest(size, axes, keepdims)
     if ord == -math.inf:
         return ops.min(size, axes, keepdims=keepdims)
     if ord == 0:
@@ -66,9 +64,20 @@ def vector_norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) 
     return ops.where(total == 0, 0.0 if ord > 0 else math.inf, ops.pow(ops.where(total == 0, 1.0, total), 1.0 / ord))
 
 
+def _is_empty(x: Any, axes: tuple[int, ...]) -> bool:
+    """Whether an axis is known to have no elements."""
+    sizes = [x.shape[at] for at in axes]
+    return any(isinstance(size, int) and size == 0 for size in sizes)
+
+
+def _largest(size: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The largest magnitude, of no elements 0."""
+    return (ops.sum if _is_empty(size, axes) else ops.max)(size, axes, keepdims=keepdims)
+
+
 def _euclidean(size: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     """The root of the sum of squares, of elements scaled to at most 1; its derivative at zero is zero."""
-    if any(size.shape[at] == 0 for at in axes):
+    if _is_empty(size, axes):
         return ops.sum(size, axes, keepdims=keepdims)
     from tessera.api.autodiff import stop_gradient  # noqa: PLC0415 - loads what takes derivatives
 
@@ -112,9 +121,9 @@ def matrix_norm(x: Any, ord: Any = "fro", keepdims: bool = False) -> Any:
         )
     sums = ops.sum(ops.abs(x), -2 if abs(ord) == 1 else -1, keepdims=True)
     axes = (rank - 2, rank - 1)
-    if any(sums.shape[at] == 0 for at in axes):
-        return ops.sum(sums, axes, keepdims=keepdims)
-    return (ops.max if ord > 0 else ops.min)(sums, axes, keepdims=keepdims)
+    return (
+        _largest(sums, axes, keepdims) if ord > 0 or _is_empty(sums, axes) else ops.min(sums, axes, keepdims=keepdims)
+    )
 
 
 @narrow_floats(1)

@@ -136,6 +136,20 @@ def test_a_norm_neither_overflows_nor_has_a_derivative_of_nan_at_zero() -> None:
     np.testing.assert_allclose(np.asarray(ts.grad(linalg.vector_norm)(np.array([3.0, 4.0]))), [0.6, 0.8])
 
 
+def test_norms_take_symbolic_sizes() -> None:
+    def find_norms(a: Any) -> Any:
+        return linalg.norm(a), linalg.norm(a, axis=1, keepdims=True), linalg.norm(a, np.inf), linalg.norm(a, -1)
+
+    find_norms.__annotations__["a"] = ts.Tensor["N", "M", ts.f64]
+    run = ts.jit(find_norms)
+    for a in (numbers(3, 4), numbers(1, 2)):
+        expected = (
+            np.linalg.norm(a), np.linalg.norm(a, axis=1, keepdims=True), np.linalg.norm(a, np.inf), np.linalg.norm(a, -1)
+        )  # fmt: skip
+        for one, other in zip(run(a), expected, strict=True):
+            np.testing.assert_allclose(np.asarray(one), other, rtol=1e-14)
+
+
 def test_condition_numbers() -> None:
     a = numbers(3, 3)
     for p in (None, 1, "fro"):
