@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.frontend.arguments import check_bool, explain_transform
 from tessera.frontend.complex.dispatch import is_complex
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, axis_of
-from tessera.frontend.pytree import as_tuple
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.linalg.elimination import invert_matrix, solve_matrix
 from tessera.linalg.operands import (
+    check_choice,
     check_known,
     check_square,
     dtype_of,
@@ -28,6 +30,10 @@ _DEGREE = 8
 """Of the numerator and the denominator of the Padé approximant of `expm`."""
 
 
+_MATRIX_NORMS = ("fro", "nuc", 1, -1, 2, -2, 1.0, -1.0, 2.0, -2.0, math.inf, -math.inf)
+"""What `ord` of `matrix_norm` may be."""
+
+
 @narrow_floats(1)
 def vector_norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Any:
     """The norm of vectors along `axis`, an int or several, or of all elements: `sum(|x|^ord)^(1/ord)`.
@@ -41,6 +47,7 @@ def vector_norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) 
     (x,) = take_tensors("vector_norm", x)
     if isinstance(ord, bool) or not isinstance(ord, int | float):
         raise ArgumentError(f"`vector_norm` takes `ord` as a number, got {ord!r}", fix='use `matrix_norm` for "fro"')
+    keepdims = check_bool("vector_norm", "keepdims", keepdims)
     axes = (
         tuple(range(len(x.shape)))
         if axis is None
@@ -105,7 +112,8 @@ def matrix_norm(x: Any, ord: Any = "fro", keepdims: bool = False) -> Any:
     (x,) = take_tensors("matrix_norm", x)
     if len(x.shape) < 2:
         raise ShapeError(f"`matrix_norm` takes matrices, in the last two dims, got {list(x.shape)}")
-    rank = len(x.shape)
+    rank, keepdims = len(x.shape), check_bool("matrix_norm", "keepdims", keepdims)
+    check_choice("matrix_norm", "ord", ord, _MATRIX_NORMS)
     if ord == "fro":
         return vector_norm(x, 2, (rank - 2, rank - 1), keepdims)
     if ord in ("nuc", 2, -2):
@@ -115,15 +123,11 @@ def matrix_norm(x: Any, ord: Any = "fro", keepdims: bool = False) -> Any:
         else:
             made = ops.sum(s, -1) if ord == "nuc" else s[..., 0] if ord == 2 else s[..., -1]
         return made[..., None, None] if keepdims else made
-    if isinstance(ord, bool) or ord not in (1, -1, math.inf, -math.inf):
-        raise ArgumentError(
-            f'`matrix_norm` takes `ord` as one of "fro", "nuc", 1, -1, 2, -2, inf and -inf, got {ord!r}'
-        )
     sums = ops.sum(ops.abs(x), -2 if abs(ord) == 1 else -1, keepdims=True)
     axes = (rank - 2, rank - 1)
-    return (
-        _largest(sums, axes, keepdims) if ord > 0 or _is_empty(sums, axes) else ops.min(sums, axes, keepdims=keepdims)
-    )
+    if ord > 0 or _is_empty(sums, axes):
+        return _largest(sums, axes, keepdims)
+    return ops.min(sums, axes, keepdims=keepdims)
 
 
 @narrow_floats(1)
@@ -163,7 +167,7 @@ def cond(x: Any, p: Any = None) -> Any:
     Tensor([] f32, 2)
     """
     x = take_matrix("cond", x)
-    if p is None or p in (2, -2):
+    if p is None or (isinstance(p, int | float) and p in (2, -2)):
         s = find_singular_values(x)
         if not s.shape[-1]:
             raise ShapeError(f"`cond` takes matrices with elements, got {list(x.shape)}")
@@ -204,6 +208,7 @@ def matrix_power(a: Any, n: Any) -> Any:
     return made
 
 
+@explain_transform
 def multi_dot(arrays: Sequence[Any]) -> Any:
     """The product of two or more matrices, multiplied in the order that takes the fewest operations.
 
@@ -212,9 +217,9 @@ def multi_dot(arrays: Sequence[Any]) -> Any:
     >>> ts.linalg.multi_dot([ts.ones((2, 3)), ts.ones((3, 4)), ts.ones(4)])
     Tensor([2] f32, [12, 12])
     """
+    if not is_sequence(arrays) or len(arrays) < 2:
+        raise ArgumentError("`multi_dot` takes a list of at least two matrices", fix="write `multi_dot([a, b])`")
     given = take_tensors("multi_dot", *arrays)
-    if len(given) < 2:
-        raise ArgumentError(f"`multi_dot` takes at least two matrices, got {len(given)}")
     is_row, is_column = len(given[0].shape) == 1, len(given[-1].shape) == 1
     given[0] = given[0][None] if is_row else given[0]
     given[-1] = given[-1][:, None] if is_column else given[-1]

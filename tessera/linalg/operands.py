@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera.api.jit import Jit
 from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.frontend.arguments import explain_transform
 from tessera.frontend.complex.dispatch import has_complex, is_complex
 from tessera.frontend.complex.parts import promote_complex
 from tessera.frontend.complex.tensor import ComplexTensor, adopt_complex
@@ -88,7 +89,7 @@ def narrow_floats(count: int) -> Callable[[Callable[..., Any]], Callable[..., An
             made, tree = flatten(function(*wide, *args[count:], **settings))
             return unflatten(tree, [cast(one, narrow) if dtype_of(one) is f32 else one for one in made])
 
-        return call
+        return explain_transform(call)
 
     return wrap
 
@@ -154,6 +155,8 @@ def check_square(op: str, a: Any, name: str = "a") -> None:
 
 def check_rows(op: str, a: Any, b: Any) -> None:
     """Raise ShapeError (T0101) unless a right-hand side has as many rows as the matrix."""
+    if len(b.shape) < 2:
+        raise ShapeError(f"`{op}` takes `b` as a vector or as matrices, got a scalar", fix="write `b[None]`")
     rows = b.shape[-2]
     if isinstance(rows, int) and rows != a.shape[-2]:
         raise ShapeError(

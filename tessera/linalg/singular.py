@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from tessera.api.control import scan, while_loop
 from tessera.api.custom import custom_jvp
 from tessera.diagnostics.codes import DifferentiationError
+from tessera.frontend.arguments import check_bool
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import is_tensor
 from tessera.linalg.eigen import decompose_batch
@@ -251,7 +252,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     Tensor([2] f32, [3, 2])
     """
     a = take_matrix("svd", a)
-    return SVD(*decompose_plain(a, bool(full_matrices))) if compute_uv else find_singular_values(a)
+    full, has_vectors = check_bool("svd", "full_matrices", full_matrices), check_bool("svd", "compute_uv", compute_uv)
+    return SVD(*decompose_plain(a, full)) if has_vectors else find_singular_values(a)
 
 
 @narrow_floats(1)

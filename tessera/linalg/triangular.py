@@ -12,6 +12,7 @@ from typing import Any
 
 from tessera.api.control import fori_loop, scan
 from tessera.api.custom import custom_jvp
+from tessera.frontend.arguments import check_bool
 from tessera.frontend.functions import public as ops
 from tessera.linalg.operands import (
     Program,
@@ -123,6 +124,8 @@ def solve_triangular(
     check_matrix(op, a)
     check_square(op, a)
     check_choice(op, "trans", trans, tuple(_TRANSPOSES))
+    lower, left = check_bool(op, "lower", lower), check_bool(op, "left", left)
+    unit_diagonal = check_bool(op, "unit_diagonal", unit_diagonal)
     kind = _TRANSPOSES[trans]
     if kind:
         a, lower = (adjoint(a) if kind == 2 else transpose(a)), not lower
@@ -209,7 +212,7 @@ def cholesky(a: Any, *, upper: bool = False) -> Any:
     >>> ts.linalg.cholesky(ts.array([[4.0, 2.0], [2.0, 5.0]]))
     Tensor([2, 2] f32, [[2, 0], [1, 2]])
     """
-    lower = factor_lower(take_square("cholesky", a))
+    upper, lower = check_bool("cholesky", "upper", upper), factor_lower(take_square("cholesky", a))
     return adjoint(lower) if upper else lower
 
 
@@ -223,5 +226,6 @@ def cholesky_solve(factor: Any, b: Any, *, upper: bool = False) -> Any:
     >>> ts.linalg.cholesky_solve(ts.linalg.cholesky(a), b)
     Tensor([2] f32, [1, 2])
     """
+    upper = check_bool("cholesky_solve", "upper", upper)
     first = solve_triangular(factor, b, lower=not upper, trans=2 if upper else 0)
     return solve_triangular(factor, first, lower=not upper, trans=0 if upper else 2)

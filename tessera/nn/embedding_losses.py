@@ -16,7 +16,7 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 def check_reduction(name: str, reduction: Any) -> str:
     """A reduction that losses have; raises ArgumentError (T0202) for another."""
-    if reduction not in _REDUCTIONS:
+    if not isinstance(reduction, str) or reduction not in _REDUCTIONS:
         raise ArgumentError(
             f"`{name}` has no reduction {reduction!r}", fix=f"write one of {', '.join(map(repr, _REDUCTIONS))}"
         )
@@ -39,6 +39,7 @@ def widen(x: Any) -> Any:
 def match_shapes(name: str, prediction: Any, target: Any) -> tuple[Any, Any]:
     """Both in a dtype that losses are computed in; they have one shape, since broadcasting here is a mistake."""
     check_tensors(prediction, target)
+    prediction, target = widen(prediction), widen(target)
     left, right = shape_dims(prediction), shape_dims(target)
     is_other = len(left) != len(right) or any(
         one.value != other.value for one, other in zip(left, right, strict=True) if None not in (one.value, other.value)
@@ -48,7 +49,7 @@ def match_shapes(name: str, prediction: Any, target: Any) -> tuple[Any, Any]:
             f"`{name}` takes a prediction and a target of one shape, got {list(left)} and {list(right)}",
             fix="reshape one of them: broadcasting would compare each with each",
         )
-    prediction, target = promote_operands(name, (widen(prediction), widen(target)), FLOATING)
+    prediction, target = promote_operands(name, (prediction, target), FLOATING)
     return prediction, target
 
 

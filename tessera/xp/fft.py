@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
+from tessera.frontend.arguments import check_int, check_number
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import axis_of
 from tessera.frontend.pytree import as_tuple
@@ -57,7 +58,7 @@ def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 
 def _opposite(name: str, norm: str) -> str:
-    if norm not in _OPPOSITE:
+    if not isinstance(norm, str) or norm not in _OPPOSITE:
         raise ArgumentError(f"`{name}` has the norms {', '.join(_OPPOSITE)}, not {norm!r}", fix='write `norm="ortho"`')
     return _OPPOSITE[norm]
 
@@ -126,13 +127,22 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None)
     [0.0, 0.25, -0.5, -0.25]
     """
     check_device(device)
+    n, d = _check_points("fftfreq", n, d)
     return _frequencies([*range((n + 1) // 2), *range(-(n // 2), 0)], n, d, dtype)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Any:
     """The frequencies of `rfft` of `n` elements, `d` apart."""
     check_device(device)
+    n, d = _check_points("rfftfreq", n, d)
     return _frequencies([*range(n // 2 + 1)], n, d, dtype)
+
+
+def _check_points(name: str, n: Any, d: Any) -> tuple[int, float]:
+    count, apart = check_int(name, "n", n), check_number(name, "d", d)
+    if not 1 <= count <= 2**31 or not apart:
+        raise ArgumentError(f"`{name}` takes `n` of at least 1 and `d` other than 0, got {count} and {apart}")
+    return count, apart
 
 
 def _frequencies(counts: list[int], n: int, d: float, dtype: Any) -> Any:

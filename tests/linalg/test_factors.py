@@ -234,6 +234,29 @@ def test_what_is_refused() -> None:
         linalg.solve(np.eye(3), np.ones((2, 3)))
     with pytest.raises(ArgumentError, match="`mode` as one of 'reduced', 'complete', 'r'"):
         linalg.qr(np.eye(2), "economic")
+    with pytest.raises(ShapeError, match="takes `b` as a vector or as matrices"):
+        linalg.solve(np.eye(2), ts.array(1.0, ts.f64))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda a: linalg.cholesky(a, a), "wrong arguments of `cholesky`"),
+        (lambda a: linalg.inv(x=a), "unexpected argument `x` of `inv`"),
+        (lambda a: linalg.multi_dot(a, a), "wrong arguments of `multi_dot`"),
+        (lambda a: linalg.multi_dot([a]), "a list of at least two matrices"),
+        (lambda a: linalg.svd(a, a), "`full_matrices`"),
+        (lambda a: linalg.solve_triangular(a, a, lower=[]), "`lower`"),
+        (lambda a: linalg.matrix_norm(a, a), "`ord`"),
+        (lambda a: ts.ops.fft(a, axis="last"), "`axis`"),
+        (lambda a: ts.xp.fft.fftfreq(4, d=0), "`d` other than 0"),
+        (lambda a: ts.nn.mse_loss(a, a, reduction=a), "no reduction"),
+    ],
+)
+def test_wrong_arguments_are_explained(call: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        call(np.eye(2))
+    assert words in str(caught.value)
 
     def symbolic(a: Any) -> Any:
         return linalg.cholesky(a)

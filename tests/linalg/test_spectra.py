@@ -143,9 +143,8 @@ def test_norms_take_symbolic_sizes() -> None:
     find_norms.__annotations__["a"] = ts.Tensor["N", "M", ts.f64]
     run = ts.jit(find_norms)
     for a in (numbers(3, 4), numbers(1, 2)):
-        expected = (
-            np.linalg.norm(a), np.linalg.norm(a, axis=1, keepdims=True), np.linalg.norm(a, np.inf), np.linalg.norm(a, -1)
-        )  # fmt: skip
+        lengths = np.linalg.norm(a, axis=1, keepdims=True)
+        expected = np.linalg.norm(a), lengths, np.linalg.norm(a, np.inf), np.linalg.norm(a, -1)
         for one, other in zip(run(a), expected, strict=True):
             np.testing.assert_allclose(np.asarray(one), other, rtol=1e-14)
 
