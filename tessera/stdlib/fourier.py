@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_int
+from tessera.frontend.arguments import check_int, check_string
 from tessera.frontend.complex.tensor import ComplexTensor, adopt_complex, is_complex_tensor
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of
@@ -192,7 +192,7 @@ def _resize(x: Any, count: int, axis: int) -> Any:
 
 
 def _transform(op: str, x: Any, n: int | None, axis: int, norm: str, sign: int) -> Pair:
-    if not isinstance(norm, str) or norm not in NORMS:
+    if check_string(op, "norm", norm) not in NORMS:
         raise ArgumentError(f"`{op}` has the norms {', '.join(NORMS)}, not {norm!r}", fix='write `norm="ortho"`')
     is_pair = isinstance(x, tuple)
     if is_pair or is_complex_tensor(x):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.arguments import check_int, check_number
+from tessera.frontend.arguments import check_int, check_number, check_string
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import axis_of
 from tessera.frontend.pytree import as_tuple
@@ -58,7 +58,7 @@ def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 
 def _opposite(name: str, norm: str) -> str:
-    if not isinstance(norm, str) or norm not in _OPPOSITE:
+    if check_string(name, "norm", norm) not in _OPPOSITE:
         raise ArgumentError(f"`{name}` has the norms {', '.join(_OPPOSITE)}, not {norm!r}", fix='write `norm="ortho"`')
     return _OPPOSITE[norm]
 

@@ -309,6 +309,9 @@ def test_arguments_may_have_names() -> None:
     assert ops.any(x=z).tolist() is True
     assert ops.put_along_axis(z, at, values=ts.array([3j])).tolist() == [1j, 3j, 2j]
     assert ops.segment_sum(data=z, segment_ids=ts.array([0, 0, 0]), num_segments=1).tolist() == [3j]
-    for wrong in (lambda: ops.exp(z, z), lambda: ops.exp(y=z), lambda: ops.add(z), lambda: ops.outer(z)):
+    wrong: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+        (ops.exp, (z, z), {}), (ops.exp, (), {"y": z}), (ops.add, (z,), {}), (ops.outer, (z,), {}),
+    ]  # fmt: skip
+    for function, args, given in wrong:
         with pytest.raises(ArgumentError, match="of `"):
-            wrong()
+            function(*args, **given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,8 @@ def test_norms_of_vectors(ord: Any) -> None:
 def test_a_norm_neither_overflows_nor_has_a_derivative_of_nan_at_zero() -> None:
     np.testing.assert_allclose(float(linalg.norm(np.array([3e200, 4e200]))), 5e200, rtol=1e-15)
     assert np.asarray(ts.grad(linalg.vector_norm)(np.zeros(3))).tolist() == [0.0] * 3
-    assert np.asarray(ts.grad(lambda x: linalg.vector_norm(x, 3))(np.zeros(3))).tolist() == [0.0] * 3
+    cubic: Callable[[Any], Any] = lambda x: linalg.vector_norm(x, 3)  # noqa: E731
+    assert np.asarray(ts.grad(cubic)(np.zeros(3))).tolist() == [0.0] * 3
     np.testing.assert_allclose(np.asarray(ts.grad(linalg.vector_norm)(np.array([3.0, 4.0]))), [0.6, 0.8])
 
 
