@@ -560,6 +560,10 @@ FUNCTIONS: dict[str, Function] = {
 
 NOT_DRAWN = {
     "broadcast_shapes": "takes and gives shapes, and runs nothing",
+    **dict.fromkeys(
+        ("angle", "complex", "conj", "imag", "real"), "about complex numbers, and no program is drawn in their dtypes"
+    ),
+    "frexp": "takes bits of floats apart, as no peer does for all their dtypes",
     "scale_of": "means something only with `round_blocks`, of which no peer has the formats",
 }
 """Functions of which no program is drawn, and why."""

@@ -310,6 +310,7 @@ ROOMS = {
     "tessera/distributed": "tests/distributed",
     "tessera/planner": "tests/planner",
     "tessera/xp": "tests/xp",
+    "tessera/linalg": "tests/linalg",
 }
 
 
