@@ -147,7 +147,7 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
     ("owner", "name", "reason"),
     [
         (ts, "no_grad", "there is nothing to switch off: remove it"),
-        (ts, "pmap", "`tessera.dist` runs a program on several ranks"),
+        (ts, "pmap", 'write `tessera.dist.pmap(f, "devices")`'),
         (X, "backward", "derivatives are of functions"),
         (
             ts.random,
