@@ -17,6 +17,8 @@ NAMES = {
     "symbolic": "programs with symbolic dims against those compiled for the exact sizes: bits and times",
     "products": "matmuls against cuBLAS",
     "attention": "attention against cuDNN",
+    "flex": "attention with functions of scores and masks against torch.compile(flex_attention)",
+    "ports": "recurrences, long convolutions and fused norms against kernels that were written for them",
     "blocks": "a block of a transformer against torch, op by op",
     "warps": "matmuls and attention on single warps",
     "launch": "what a cached call costs the host, and what it does",
