@@ -12,6 +12,7 @@ import pytest
 import tessera as ts
 from tessera.frontend.pytree import as_tuple
 from tessera.runtime.devices.cuda.driver import is_available
+from tessera.stdlib import rotary_embedding
 from tests.device.poison import poisoned
 from tests.stdlib import test_channel_scan, test_chunked_attention, test_delta_rule, test_long_convolution
 from tests.stdlib.slopes import compare, normal
@@ -84,6 +85,29 @@ def test_long_convolutions(length: int, dtype: Any, step: float) -> None:
         return ts.ops.fft_conv1d(x, k, "causal")
 
     compare(equal_runs(program, x, k), test_long_convolution.convolve(x, k, "causal"), step)
+
+
+@pytest.mark.parametrize(("length", "taps"), test_long_convolution.SIZES)
+def test_convolutions_of_fifty_sizes(length: int, taps: int) -> None:
+    x, k = normal(2, length), normal(taps)
+    for algorithm in ("transform", "direct"):
+
+        def program(x: Any, k: Any, algorithm: str = algorithm) -> Any:
+            return ts.ops.fft_conv1d(x, k, "full", algorithm=algorithm)
+
+        compare(on_gpu(program, x, k), test_long_convolution.convolve(x, k, "full"), 2.0**-18)
+
+
+def test_rotations_backwards_have_the_bits_of_the_cpu() -> None:
+    x, angles = normal(2, 3, 65, 32), normal(65, 16)
+
+    def cubes(x: Any, cos: Any, sin: Any) -> Any:
+        return (rotary_embedding(x, cos, sin) ** 3.0).sum()
+
+    program = ts.grad(cubes)
+
+    given = (x, np.cos(angles), np.sin(angles))
+    np.testing.assert_array_equal(np.asarray(equal_runs(program, *given)), np.asarray(ts.jit(program)(*given)))
 
 
 def test_norms_draw_the_mask_of_the_cpu() -> None:
