@@ -8,6 +8,12 @@ Between two ranks, messages of one tag keep their order. `_CONTROL` has what ran
 the name of their exchange in front; the name alone of a large one, which is answered when the other rank is at the same
 exchange; and why a rank leaves. So bytes reach memory of a program only when both ranks have said the same name.
 Large parts follow with the tag `_DATA`.
+
+A rank whose exchange fails has receives that it has asked for, and sends that it was asked for. It says first that it
+leaves, so that it sends nothing more, and waits until MPI has let go of its memory: a send ends because its receiver
+keeps the receive; a receive ends because its sender sends, or says that it leaves, and only then is it cancelled, since
+messages between two ranks keep their order and nothing can match it any more. Sends are never cancelled, nor receives
+that may be matched: MPI need not be able to, and MPICH crashes.
 """
 
 from __future__ import annotations
@@ -46,6 +52,7 @@ CHUNK = 1 << 30
 _CONTROL, _DATA = 1, 2
 _NAMED, _WHOLE, _READY, _LEFT, _OVER = b"O", b"S", b"R", b"L", b"E"
 _GRACE = 5.0  # seconds that others have to say why they left, before all are ended
+_DRAIN = 30.0  # seconds that others have to end what they have begun with a rank that leaves, on busy machines too
 _NAPS = (0.0,) * 64 + (0.00005,) * 64 + (0.0005,)  # seconds, the last for as long as nothing comes
 
 
@@ -137,7 +144,8 @@ class _Moving:
     def __init__(self, owner: MpiCommunicator, peer: _Peer, moves: Transfer, what: bytes) -> None:
         self.owner, self.peer, self.what = owner, peer, what
         self.reads, self.sends = moves.reads, moves.sends
-        self.is_open, self.requests = moves.reads is None, list[Any]()
+        self.receiving, self.sending = list[Any](), list[Any]()
+        self.is_open, self.is_cancelled = moves.reads is None, False
         self.unsent = moves.sends is not None
         if moves.sends is None:
             return
@@ -154,14 +162,28 @@ class _Moving:
         did = False
         if self.unsent and self.peer.ready and self.sends is not None:
             self.peer.ready -= 1
-            self.requests += self.owner.send(self.peer.rank, *self.sends)
+            self.sending += self.owner.send(self.peer.rank, *self.sends)
             self.unsent, did = False, True
         if not self.is_open and self.peer.inbox:
             self._open(self.peer.inbox.popleft())
             did = True
-        left = [one for one in self.requests if not one.Test()]
-        did, self.requests = did or len(left) < len(self.requests), left
-        return did
+        return self._test() or did
+
+    def _test(self) -> bool:
+        """Forget the requests that are complete; whether any was."""
+        before = len(self.receiving) + len(self.sending)
+        self.receiving = [one for one in self.receiving if not one.Test()]
+        self.sending = [one for one in self.sending if not one.Test()]
+        return len(self.receiving) + len(self.sending) < before
+
+    def withdraw(self) -> bool:
+        """Begin nothing more; whether MPI has let go of the memory of this part."""
+        if self.peer.has_left and not self.is_cancelled:
+            self.is_cancelled = True
+            for request in self.receiving:
+                request.Cancel()
+        self._test()
+        return not self.receiving and not self.sending
 
     def _open(self, message: bytes) -> None:
         """The other rank is there: take what it sent, or let it send."""
@@ -177,13 +199,13 @@ class _Moving:
         if is_whole:
             ctypes.memmove(address, data, size)
         else:
-            self.requests += self.owner.receive(self.peer.rank, address, size)
+            self.receiving += self.owner.receive(self.peer.rank, address, size)
             self.owner.tell(self.peer.rank, _READY)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to do."""
-        return self.is_open and not self.unsent and not self.requests
+        return self.is_open and not self.unsent and not self.receiving and not self.sending
 
     @property
     def is_hopeless(self) -> bool:
@@ -201,6 +223,7 @@ class MpiCommunicator(QueuedCommunicator):
         self._mpi, self._comm = mpi, comm
         self._peers = {rank: _Peer(rank) for rank in range(comm.size) if rank != comm.rank}
         self._telling: list[tuple[Any, bytes]] = []
+        self._moving: Sequence[_Moving] = ()
 
     # ---- Messages and requests.
 
@@ -245,12 +268,8 @@ class MpiCommunicator(QueuedCommunicator):
         """Copy this rank's own part, and move the others until nothing is left."""
         what = exchange.what.encode()[: LONGEST - 1]
         for step in transfers_of(exchange, self.rank):
-            moving = [_Moving(self, self._peers[one.peer], one, what) for one in step]
-            try:
-                self._finish(exchange, moving)
-            except BaseException:
-                self._withdraw(moving)
-                raise
+            self._moving = [_Moving(self, self._peers[one.peer], one, what) for one in step]
+            self._finish(exchange, self._moving)
 
     def _finish(self, exchange: Exchange, moving: Sequence[_Moving]) -> None:
         last, naps = time.monotonic(), _Naps()
@@ -278,22 +297,16 @@ class MpiCommunicator(QueuedCommunicator):
             absent = [one.peer.rank for one in left if not one.is_open or one.unsent]
             raise absence(exchange, self.rank, absent or [one.peer.rank for one in left], self._seconds)
 
-    def _withdraw(self, moving: Sequence[_Moving]) -> None:
-        """Let MPI touch no memory of this exchange any more.
-
-        A receive that nobody has matched is cancelled. One that is half done ends when its sender goes on; where it
-        does not, the process must not go on either. A send that nobody has matched never reads its memory: whoever
-        could match it has not said that it is ready, or has left.
-        """
-        deadline, naps = time.monotonic() + _GRACE, _Naps()
-        waiting = [request for one in moving for request in one.requests]
-        for request in waiting:
-            request.Cancel()
-        while (waiting := [one for one in waiting if not one.Test()]) and time.monotonic() < deadline:
+    def withdraw(self) -> None:
+        """Let MPI touch no memory of the exchange that has failed; the others know that this rank has left."""
+        moving, self._moving = self._moving, ()
+        deadline, naps = time.monotonic() + _DRAIN, _Naps()
+        while (moving := [one for one in moving if not one.withdraw()]) and time.monotonic() < deadline:
             self._listen()
             naps.take()
-        if waiting:
-            sys.stderr.write(f"rank {self.rank}: MPI still moves bytes of a collective that has failed\n")
+        if moving:
+            ranks = ", ".join(str(one.peer.rank) for one in moving)
+            sys.stderr.write(f"rank {self.rank}: MPI still moves bytes of rank {ranks} after a collective has failed\n")
             self._abort()
 
     # ---- Leaving.

@@ -160,6 +160,10 @@ class QueuedCommunicator(ABC):
     def leave(self, reason: str) -> None:
         """Tell the others why this rank goes; it is called once."""
 
+    def withdraw(self) -> None:
+        """Let go of the memory of an exchange that has failed; the others have been told that this rank leaves."""
+        return
+
     def interrupt(self) -> None:
         """Wake the thread where it waits for others, so that it finds that this rank has left."""
         return
@@ -195,6 +199,7 @@ class QueuedCommunicator(ABC):
             failed = error if isinstance(error, RankError) else RankError(f"rank {self.rank}: {error}", span=None)
             handle.error, self._failure = error, self._failure or failed
             self._leave_once(failed)
+            self.withdraw()
 
     def check_abandoned(self) -> None:
         """Raise where this rank has left while an exchange is under way."""
