@@ -386,9 +386,11 @@ class WorkerPool:
         try:
             answer, body = self._ask(job.header, body, job.timeout)
         except WorkerDiedError as error:
-            # Somebody may have ended it, a user or the system for want of memory; what ends two was the text.
+            # Somebody may have ended it, a user or the system for want of memory, and all that were idle with it: one
+            # that is new answers. What ends two was the text.
             if not error.is_sudden or self._is_closed:
                 raise
+            self._end_idle()
             answer, body = self._ask(job.header, body, job.timeout)
         if not answer["ok"]:
             raise RefusedTextError(body.decode(errors="replace"))
@@ -426,6 +428,14 @@ class WorkerPool:
                 with self._lock:
                     self._all.discard(worker)
                 worker.end(time.monotonic() + KILL_SECONDS)
+
+    def _end_idle(self) -> None:
+        """Let go of the workers that were there when one died: some may have been ended and not be gone yet."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._all.difference_update(idle)
+        for worker in idle:
+            worker.end(time.monotonic() + KILL_SECONDS)
 
     def descriptors(self) -> list[int]:
         """The numbers of all open pipes to workers."""
