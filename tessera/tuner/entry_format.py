@@ -29,6 +29,10 @@ _LONGEST_TIME = 1e15
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 
+_UNPRINTABLE = r"\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+"""Control characters, signs that turn the order of others, and halves of characters: what is read may be printed."""
+_PLAIN = f"^[^{_UNPRINTABLE}]*$"
+
 Schema = Mapping[str, Any]
 
 
@@ -42,8 +46,7 @@ def _object(needed: Schema, others: Schema | None = None) -> Schema:
 
 
 def _text(longest: int = _LONGEST_TEXT, shortest: int = 0) -> Schema:
-    # No control characters: what is read may be printed to a terminal.
-    return {"type": "string", "minLength": shortest, "maxLength": longest, "pattern": r"^[^\u0000-\u001f\u007f]*$"}
+    return {"type": "string", "minLength": shortest, "maxLength": longest, "pattern": _PLAIN}
 
 
 def _list(items: Schema, most: int) -> Schema:
@@ -52,7 +55,7 @@ def _list(items: Schema, most: int) -> Schema:
 
 def _value(depth: int = _DEEPEST_VALUE) -> Schema:
     """A value of a knob: a scalar, or a list of values. A keyword concerns values of its own type alone."""
-    scalar: dict[str, Any] = {"minimum": -_LARGEST, "maximum": _LARGEST, "maxLength": _LONGEST_TEXT}
+    scalar: dict[str, Any] = {"minimum": -_LARGEST, "maximum": _LARGEST, "maxLength": _LONGEST_TEXT, "pattern": _PLAIN}
     types = ["boolean", "null", "number", "string"]
     if depth == 0:
         return {"type": types, **scalar}
@@ -73,7 +76,7 @@ _TRIAL = _object(
         "baseline": _list(_TIME, MOST_SAMPLES),
         "predicted": {"type": ["number", "null"], "minimum": 0, "maximum": _LONGEST_TIME},
         "bits": _text(),
-        "reason": {"type": "string", "maxLength": _LONGEST_REASON},
+        "reason": _text(_LONGEST_REASON),
         "memory": {"type": ["integer", "null"], "minimum": 0, "maximum": _LARGEST},
     },
 )
@@ -139,7 +142,7 @@ def _check_text(value: str, schema: Schema, path: str) -> None:
         raise MismatchError(path, f"must have {least} to {most} characters, got {len(value)}")
     if "enum" in schema and value not in schema["enum"]:
         raise MismatchError(path, f"must be one of {', '.join(schema['enum'])}, got {_show(value)}")
-    if "pattern" in schema and not re.search(schema["pattern"], value):
+    if "pattern" in schema and not re.fullmatch(schema["pattern"], value):  # `$` alone allows a line feed at the end
         raise MismatchError(path, f"must not have control characters, got {_show(value)}")
 
 
@@ -171,9 +174,9 @@ def _check_object(value: dict[str, Any], schema: Schema, path: str) -> None:
     others = schema["additionalProperties"]
     for name, item in value.items():
         if name not in known and others is False:
-            raise MismatchError(_join(path, _short(name)), f"is no field of it; it has {', '.join(known)}")
+            raise MismatchError(_join(path, _show_name(name)), f"is no field of it; it has {', '.join(known)}")
         if "propertyNames" in schema:
-            check_schema(name, schema["propertyNames"], _join(path, _short(name)))
+            check_schema(name, schema["propertyNames"], _join(path, _show_name(name)))
         check_schema(item, known.get(name, others), _join(path, name))
 
 
@@ -183,6 +186,11 @@ def _join(path: str, name: str) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _show_name(name: str) -> str:
+    """A name that may be anything, with what cannot be printed as JSON writes it."""
+    return _short(name if re.fullmatch(_PLAIN, name) else json.dumps(name)[1:-1])
 
 
 def _show(value: Any) -> str:
@@ -213,7 +221,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
-        raise MismatchError("", f"has the name `{_short(double)}` twice in one object")
+        raise MismatchError("", f"has the name `{_show_name(double)}` twice in one object")
     return made
 
 
@@ -240,7 +248,7 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
         "baseline": list(trial.baseline),
         "predicted": trial.predicted,
         "bits": trial.bits,
-        "reason": trial.reason[:_LONGEST_REASON],
+        "reason": re.sub(f"[{_UNPRINTABLE}]", " ", trial.reason)[:_LONGEST_REASON],
         "memory": trial.memory,
     }
     kept = {name: value for name, value in fields.items() if value not in ([], None, "")}

@@ -20,8 +20,11 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
+from tessera.ir.schedule.fusion import RULES
+from tessera.ir.schedule.grouping import Group, Groups
 from tessera.ir.schedule.passes.form_mesh_regions import FormMeshRegions, inline_regions
 from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.program import Program
 
 load_dialects()
 X = np.linspace(-2.0, 2.0, 8 * 16, dtype=np.float32).reshape(8, 16)
@@ -199,3 +202,64 @@ def test_meaning_is_kept_and_regions_are_those_of_the_scopes(steps: Steps) -> No
         verify(module)
         inline_regions(written)
         assert print_module(module) == marked
+
+
+class _Counted(dict[int, int]):
+    """What each group depends on, and how often that was asked."""
+
+    asked = 0
+
+    def __getitem__(self, group: int) -> int:
+        self.asked += 1
+        return super().__getitem__(group)
+
+
+def _first_that_can_run(groups: Groups, ordered: list[Group]) -> list[int]:
+    """The order as it is said: within the region as long as something of it can run, then the first that can."""
+    left, found, region = list(ordered), list[int](), ""
+    while left:
+        ready = [one for one in left if not any(groups.order.depends(one.number, other.number) for other in left)]
+        taken = next((one for one in ready if groups.region(one) == region), ready[0])
+        region = groups.region(taken)
+        left.remove(taken)
+        found.append(taken.number)
+    return found
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.sampled_from(_SCOPES)), min_size=1, max_size=24))
+def test_groups_leave_a_region_when_nothing_of_it_can_run(steps: list[tuple[int, int, tuple[str, ...]]]) -> None:
+    with ts.dist.mesh(data=1, model=1) as mesh:
+
+        def program(x: Any) -> Any:
+            made = [x]
+            for left, right, axes in steps:
+                with ExitStack() as stack:
+                    for axis in axes:
+                        stack.enter_context(mesh.axis(axis))
+                    made.append(made[left % len(made)] @ made[right % len(made)])
+            return tuple(made[1:])
+
+        tape = ts.jit(program).trace(W).tape
+    groups = Groups(Program(tape), lambda knob, record: True, RULES)
+    found = groups.run().groups
+    ordered = sorted(found, key=lambda group: (groups.order.before[group.number].bit_count(), group.first))
+    assert [group.number for group in found] == _first_that_can_run(groups, ordered)
+
+
+def test_a_group_is_looked_at_when_what_it_waits_for_has_run() -> None:
+    with ts.dist.mesh(data=1, model=1) as mesh:
+
+        def program(x: Any, w: Any) -> Any:
+            for number in range(60):
+                with mesh.axis("data" if number % 2 else "model"):
+                    x = x @ w
+            return x
+
+        tape = ts.jit(program).trace(X, W).tape
+    groups = Groups(Program(tape), lambda knob, record: True, RULES)
+    found = groups.run().groups
+    assert len(found) == 60
+    groups.order.before = counted = _Counted(groups.order.before)
+    assert list(found) == groups._in_order()  # pyright: ignore[reportPrivateUsage] - how often it asks is its own
+    assert counted.asked <= 3 * len(found)

@@ -102,6 +102,8 @@ def test_a_dim_of_more_than_any_size_is_refused(dim: str) -> None:
         '"\\FF"',
         "9" * 5000,
         "18446744073709551616",
+        f"1 : i{'9' * 300}",
+        "1 : si16777216",
         "array<f32, [-1], [1.0]>",
         "array<i8, [1], [300]>",
         "array<i8, [1], [1.5]>",

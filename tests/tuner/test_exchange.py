@@ -20,7 +20,8 @@ from tessera.tuner.exchange import export_database, import_database, json_schema
 from tessera.tuner.records import SOURCES, Entry, Plan, Signature, Trial
 from tests.tuner.samples import BLOCK, MATMUL, signature, timed
 
-SCALARS = st.one_of(st.booleans(), st.integers(-(2**53), 2**53), st.floats(-1e9, 1e9), st.text(max_size=8), st.none())
+LINES = st.text(st.characters(categories=("L", "M", "N", "P", "S", "Zs")), max_size=8)
+SCALARS = st.one_of(st.booleans(), st.integers(-(2**53), 2**53), st.floats(-1e9, 1e9), LINES, st.none())
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=4), st.lists(st.lists(SCALARS, max_size=2), max_size=2))
 WORDS = st.text(st.characters(categories=("L", "N", "P", "S")), max_size=12)
 PLANS = st.dictionaries(WORDS.filter(bool), VALUES, max_size=4).map(Plan.of)
@@ -36,7 +37,7 @@ def trials(draw: st.DrawFn) -> Trial:
         tuple(safe for _, safe in rounds),
         predicted=draw(st.none() | TIMES),
         bits=draw(WORDS),
-        reason=draw(st.text(max_size=20)),
+        reason=draw(LINES),
         memory=draw(st.none() | st.integers(0, 2**53)),
     )
 
@@ -106,6 +107,13 @@ def test_machines_of_three_vendors_are_in_one_file_and_foreign_ones_are_never_ch
     assert export_database(here, tmp_path / "amd.json", arch="gfx942") == 1, "they are kept, and passed on"
 
 
+def test_a_reason_is_kept_as_one_line_that_a_terminal_shows(tmp_path: Path) -> None:
+    written = Trial(BLOCK, reason="crashed: \x1b[31mno\nmemory\udcff")
+    write_entries(tmp_path / "plans.json", [Entry(MATMUL, BLOCK, (written,))])
+    (entry,) = read_entries(tmp_path / "plans.json")
+    assert entry.trials[0].reason == "crashed:  [31mno memory "
+
+
 def test_an_import_does_not_replace_what_was_measured_here(tmp_path: Path) -> None:
     write_entries(tmp_path / "plans.json", [Entry(MATMUL, Plan.of({"map.tile": 1}))])
     database = Database(None, profiles=False)
@@ -146,6 +154,14 @@ WRONG: list[tuple[Any, str]] = [
     (file_of(op_kind=""), "`op_kind` must have 1 to 1024 characters, got 0"),
     (file_of(arch="a" * 1025), "`arch` must have 0 to 1024 characters, got 1025"),
     (file_of(arch="\x1b[31m"), "`arch` must not have control characters"),
+    (file_of(shape_sig="8x8\n"), r'`shape_sig` must not have control characters, got "8x8\n"'),
+    (file_of(op_kind="\ud800"), r'`op_kind` must not have control characters, got "\ud800"'),
+    (file_of(dtype="f32\u202e61fb"), "`dtype` must not have control characters"),
+    (file_of(policy_hash="\x9b31m"), "`policy_hash` must not have control characters"),
+    (file_of(plan={"a\x1b[2J": 1}), r"`plan.a\u001b[2J` must not have control characters"),
+    (file_of(plan={"a": ["\x1b[2J"]}), "`plan.a[0]` must not have control characters"),
+    (file_of(**{"\x1b[2J": 1}), r"`\u001b[2J` is no field of it"),
+    (trial_of(reason="\x1b[2J"), "`trials[1].reason` must not have control characters"),
     (file_of(source="oracle"), '`source` must be one of measured, imported, profile, cost_model, got "oracle"'),
     (file_of(stored=-1), "`stored` must be at least 0, got -1"),
     (file_of(code="import os"), "`code` is no field of it"),
@@ -176,6 +192,7 @@ def test_what_is_wrong_is_named_with_its_entry_and_field(content: Any, message: 
     with pytest.raises(TuningFileError, match=re.escape(message)) as caught:
         import_database(database, path)
     assert caught.value.message.startswith(str(path))
+    assert caught.value.message.isprintable()
     assert caught.value.fix is not None
     assert database.entries() == [], "a file is taken as a whole or not at all"
 
@@ -189,6 +206,7 @@ TEXTS: list[tuple[bytes, str]] = [
     (b'{"version": 1e999}', "it has the number 1e999, which is too large"),
     (b'{"version": ' + b"9" * 5000 + b"}", "it is not JSON"),
     (b'{"version": 1, "version": 2}', "it has the name `version` twice in one object"),
+    (b'{"\\u001b[2J": 1, "\\u001b[2J": 2}', r"it has the name `\u001b[2J` twice in one object"),
     (b'__import__("os").system("true")', "it is not JSON"),
     (b"cos\nsystem\n(S'true'\ntR.", "it is not JSON"),
 ]

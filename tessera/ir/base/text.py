@@ -193,18 +193,17 @@ def _attributes(op: Operation) -> str:
 
 _LONGEST_NUMBER = 400
 """Letters of a number: Python reads no integer of more than 4,300 digits, and a double prints in fewer than 400."""
+_WIDEST = re.compile(r"[su]?i\d{7,}")
+"""A type of integers whose limits nobody writes down, and xDSL would compute."""
 _DEEPEST = 100
 """Python's limit of 1,000 frames is some 130 regions to xDSL's parser, of which half the stack may be taken."""
 _BRACKET = re.compile(r""""(?:[^"\\\n]|\\.)*+"|//[^\n]*|->|(?P<open>[(\[{<])|(?P<close>[)\]}>])""")
 
 
 @cache
-def _parser_class() -> Any:
-    """The class of parsers, made when a text is first parsed: compilations parse none, and load no parser."""
-    from xdsl.parser import Parser, ParserState  # noqa: PLC0415 - see above
-    from xdsl.utils.lexer import Input  # noqa: PLC0415
-    from xdsl.utils.lexer import Span as Part  # noqa: PLC0415
-    from xdsl.utils.mlir_lexer import MLIRLexer  # noqa: PLC0415
+def _lexer_class() -> Any:
+    """The class of lexers, made with that of parsers."""
+    from xdsl.utils.mlir_lexer import MLIRLexer  # noqa: PLC0415 - as below
 
     class TextLexer(MLIRLexer):
         """A lexer that takes linear time, and refuses what xDSL's takes for a number and Python does not read."""
@@ -216,15 +215,31 @@ def _parser_class() -> Any:
             token = super()._lex_number(start_pos)
             if not token.text.isascii() or len(token.text) > _LONGEST_NUMBER:
                 what = f"a number of {len(token.text)} digits" if token.text.isascii() else f"`{token.text}`"
-                raise ParseError(Part(start_pos, self.pos, self.input), f"{what} is no number here")
+                raise ParseError(token.span, f"{what} is no number here")
             return token
+
+        def _lex_bare_identifier(self, start_pos: int) -> Any:
+            token = super()._lex_bare_identifier(start_pos)
+            if _WIDEST.fullmatch(token.text):
+                raise ParseError(token.span, f"`{token.text[:40]}` is a wider integer than any type here")
+            return token
+
+    return TextLexer
+
+
+@cache
+def _parser_class() -> Any:
+    """The class of parsers, made when a text is first parsed: compilations parse none, and load no parser."""
+    from xdsl.parser import Parser, ParserState  # noqa: PLC0415 - see above
+    from xdsl.utils.lexer import Input  # noqa: PLC0415
+    from xdsl.utils.lexer import Span as Part  # noqa: PLC0415
 
     class TextParser(Parser):
         """A parser that gives each op its location in the text, where the text does not give one itself."""
 
         def __init__(self, source: _Source, version: int) -> None:
             super().__init__(DialectContext(), "", source.name)
-            self._parser_state = ParserState(TextLexer(Input(source.text, source.name)))
+            self._parser_state = ParserState(_lexer_class()(Input(source.text, source.name)))
             self.version, self.source = version, source
             self.level, self.free = 0, dict[str, SSAValue]()
 

@@ -16,9 +16,11 @@ one shift; a program of a thousand ops asks it some ten thousand times.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import heappop, heappush
 from typing import Any, ClassVar, TypeAlias
 
 from tessera.ir.base.index_maps import coordinates
@@ -378,20 +380,33 @@ class Groups:
         return self._by_region(ordered) if self._has_regions else ordered
 
     def _by_region(self, ordered: Sequence[Group]) -> list[Group]:
-        """Groups in an order that leaves a region of mesh axes when nothing of it can run yet, and not before."""
-        left, done, found = list(ordered), 0, list[Group]()
-        region = ""
-        while left:
-            ready = [group for group in left if not self._needs(group) & ~done]
-            taken = next((group for group in ready if self.region(group) == region), ready[0])
-            region, done = self.region(taken), done | 1 << taken.number
-            left.remove(taken)
-            found.append(taken)
-        return found
+        """Groups in an order that leaves a region of mesh axes when nothing of it can run yet, and not before.
 
-    def _needs(self, group: Group) -> int:
-        """The groups that one depends on, of those that are not parts of others."""
-        return sum(1 << number for number in self.groups if self.order.depends(group.number, number))
+        A group that cannot run waits for the last of those it needs, and is looked at again when that one runs.
+        """
+        left = sum(1 << group.number for group in ordered)
+        waiting: dict[int, list[int]] = defaultdict(list)
+        ready: dict[str, list[int]] = defaultdict(list)
+
+        def put(position: int) -> None:
+            group = ordered[position]
+            if needed := self.order.before[group.number] & left:
+                waiting[needed.bit_length() - 1].append(position)
+            else:
+                heappush(ready[self.region(group)], position)
+
+        for position in range(len(ordered)):
+            put(position)
+        region, found = "", list[Group]()
+        while len(found) < len(ordered):
+            if not ready[region]:
+                region = min((there[0], name) for name, there in ready.items() if there)[1]
+            taken = ordered[heappop(ready[region])]
+            left ^= 1 << taken.number
+            found.append(taken)
+            for position in waiting.pop(taken.number, ()):
+                put(position)
+        return found
 
 
 def _effects_of(record: Record) -> Effects:
