@@ -21,7 +21,7 @@ from tessera.api.function import Transform
 from tessera.api.jit import Jit
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PolicyError, PytreeError
 from tessera.frontend.annotations import signature_of
-from tessera.frontend.arguments import check_bool, check_callables, explain_transform
+from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, is_sequence, leaf_paths, leaves_like, unflatten
@@ -92,7 +92,6 @@ def _split_leaves(trees: Sequence[Tree], leaves: Sequence[Any]) -> tuple[Any, ..
     return tuple(unflatten(tree, list(itertools.islice(left, tree.leaf_count))) for tree in trees)
 
 
-@explain_transform
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -109,7 +108,6 @@ def value_and_grad(
     return _value_and_grad("value_and_grad", function, argnums, has_aux, lambda value, gradients: (value, gradients))
 
 
-@explain_transform
 def grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -260,7 +258,6 @@ def _as_several(name: str, given: Any) -> tuple[Any, ...]:
     return as_tuple(given)
 
 
-@explain_transform
 def jvp(
     function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], /, **keywords: Any
 ) -> tuple[Any, Any]:
@@ -384,7 +381,6 @@ class LinearFunction:
         return _split_leaves(self._made, results)[0]
 
 
-@explain_transform
 def vjp(
     function: Callable[..., Any], /, *primals: Any, **keywords: Any
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
@@ -399,7 +395,6 @@ def vjp(
     return _linear("vjp", function, primals, keywords)
 
 
-@explain_transform
 def linearize(function: Callable[..., Any], /, *primals: Any, **keywords: Any) -> tuple[Any, Callable[..., Any]]:
     """What `function` gives for `primals`, and the linear function from changes of them to changes of it.
 
@@ -471,7 +466,6 @@ def _linear_parts(
 # Jacobians, row by row or column by column, and products with second derivatives.
 
 
-@explain_transform
 def jacrev(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The Jacobian of a function by arguments, in reverse mode: one pass for each element of the result.
 
@@ -483,7 +477,6 @@ def jacrev(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Ca
     return _jacobian("jacrev", function, argnums, "jacrev")
 
 
-@explain_transform
 def jacfwd(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The Jacobian of a function by arguments, in forward mode: one pass for each element of the arguments.
 
@@ -570,7 +563,6 @@ def _forward_columns(value: Any, push: LinearFunction, chosen: Sequence[Any], is
     return unflatten(form, made)
 
 
-@explain_transform
 def hessian(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The second derivatives of a function: the forward Jacobian of its reverse one.
 
@@ -583,7 +575,6 @@ def hessian(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> C
     return _jacobian("jacfwd", inner, argnums, "hessian")
 
 
-@explain_transform
 def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The product of a function's second derivatives with tangents, without the matrix: forward over reverse.
 
@@ -600,7 +591,6 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     return _jvp_inside("hvp", gradient, primals, tangents, {})[1]
 
 
-@explain_transform
 def stop_gradient(value: Any) -> Any:
     """The same tensors, which derivatives take as constant.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tessera.api.autodiff import jit_like
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.error import TesseraError, find_nearest
-from tessera.frontend.arguments import check_callables, explain_transform
+from tessera.frontend.arguments import check_callables
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor
 from tessera.frontend.pytree import as_tuple, flatten, leaf_paths, unflatten
@@ -93,7 +93,6 @@ def checkpoint(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 
 
-@explain_transform
 def checkpoint(function: Any = None, /, *, policy: Any = None) -> Any:
     """The same function, whose derivatives keep what `policy` says and rematerialize the rest from its arguments.
 

@@ -11,7 +11,7 @@ from tessera.api.stored_plans import has_plans
 from tessera.compiler.backend import backend_for_kind, manifest_of
 from tessera.diagnostics import error as source
 from tessera.diagnostics.codes import ArgumentError, RankError, ShardingError, TracingError
-from tessera.frontend.arguments import check_callables, check_int, check_string, explain_transform
+from tessera.frontend.arguments import check_callables, check_int, check_string
 from tessera.frontend.functions.operands import axis_of, cast, dtype_of, rank_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -107,7 +107,6 @@ def world_size() -> int:
     return world.size()
 
 
-@explain_transform
 def mesh(devices: Any = None, /, *, layout: Any = None, **sizes: int) -> Mesh:
     """A mesh with these axes, in force within it: `with mesh(dp=4, tp=2): ...`; ranks of the last axis are neighbours.
 

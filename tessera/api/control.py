@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, DTypeError, PytreeError, ShapeError
 from tessera.diagnostics.error import user_span
-from tessera.frontend.arguments import check_callables, check_int, explain_transform
+from tessera.frontend.arguments import check_callables, check_int
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
@@ -51,7 +51,6 @@ def as_traced(tensor: Any) -> Any:
     return tensor if isinstance(tensor, TracedTensor) else trace.lift_operand(tensor)
 
 
-@explain_transform
 def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
     """`then(*operands)` where the scalar `predicate` is true, else `otherwise(*operands)`; only one of them runs.
 
@@ -81,7 +80,6 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     return unflatten(branches[0].tree, made)
 
 
-@explain_transform
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`branches[index](*operands)`: the scalar `index` chooses one of any number of functions, and only that one runs.
 
@@ -121,7 +119,6 @@ def _choose(index: Any, branches: Sequence[Callable[..., Any]], first: int, oper
     return cond(public.lt(index, first + half), *map(enter, sides), *operands)
 
 
-@explain_transform
 def while_loop(
     condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, *, max_trips: Any = None
 ) -> Any:
@@ -173,7 +170,6 @@ def _trip_limit(max_trips: Any) -> tuple[Dim, ...]:
     return (most,)
 
 
-@explain_transform
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
     """`state = body(i, state)` for `i` from `lower` up to and without `upper`; bounds are ints, sizes or scalars.
 
@@ -201,7 +197,6 @@ _SCAN_RULE = "the body of `scan` must return (state, y)"
 _SCAN_FIX = "return a pair, as in `lambda state, x: (state + x, state)`; `y` may be None"
 
 
-@explain_transform
 def scan(
     body: Callable[[Any, Any], Any],
     state: Any,

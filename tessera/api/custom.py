@@ -10,7 +10,7 @@ from typing import Any
 from tessera.api.custom_rules import Rule, Rules, call_with_rules
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError
 from tessera.diagnostics.frames import guard_class
-from tessera.frontend.arguments import check_callables, explain_transform
+from tessera.frontend.arguments import check_callables
 from tessera.frontend.pytree import as_tuple
 
 
@@ -142,7 +142,6 @@ def _check_numbers(name: str, numbers: Any) -> tuple[int, ...]:
     return found
 
 
-@explain_transform
 def custom_vjp(function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> CustomFunction:
     """A function whose derivative in reverse mode is given by `defvjp(forward, backward)`.
 
@@ -158,7 +157,6 @@ def custom_vjp(function: Callable[..., Any], nondiff_argnums: int | Sequence[int
     return function if isinstance(function, CustomFunction) else CustomFunction("custom_vjp", function, nondiff_argnums)
 
 
-@explain_transform
 def custom_jvp(function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> CustomFunction:
     """A function whose derivative in forward mode is given by `defjvp(rule)`; reverse mode is made of it.
 

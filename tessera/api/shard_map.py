@@ -17,7 +17,7 @@ from tessera.api.collectives import all_gather, all_reduce, axis_index
 from tessera.api.custom import custom_vjp
 from tessera.api.jit import Jit, jit
 from tessera.diagnostics.codes import ArgumentError, PytreeError, ShapeError
-from tessera.frontend.arguments import check_callables, explain_transform
+from tessera.frontend.arguments import check_callables
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, flatten, leaf_paths, node_of, unflatten
@@ -66,7 +66,6 @@ def P(*dims: str | Sequence[str] | None) -> Sharding:  # noqa: N802 - the field'
     return Sharding.of(*dims)
 
 
-@explain_transform
 def shard_map(
     function: Callable[..., Any], in_specs: Any = None, out_specs: Any = None, *, axes: Iterable[str] | None = None
 ) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from tessera.api.jit import Jit
 from tessera.api.mesh_layout import layout_shardings, sharding_of
 from tessera.diagnostics.codes import ArgumentError, ShardingError
 from tessera.frontend.annotations import signature_of
-from tessera.frontend.arguments import check_callables, explain_transform
+from tessera.frontend.arguments import check_callables
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor, rank_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, leaf_paths, unflatten
@@ -72,7 +72,6 @@ _REPORT = "__tessera_partition__"
 """Where a partitioned function keeps what was done in its last trace."""
 
 
-@explain_transform
 def partition(function: Callable[..., Any], in_shardings: Any = None, out_shardings: Any = None) -> Jit:
     """A function for whole tensors as one that each rank of a mesh calls with its parts.
 

@@ -14,7 +14,7 @@ from tessera.api.jit import Jit
 from tessera.diagnostics.codes import ArgumentError, AxisError, PytreeError, ShapeError
 from tessera.diagnostics.error import user_span
 from tessera.frontend.annotations import signature_of
-from tessera.frontend.arguments import check_callables, explain_transform
+from tessera.frontend.arguments import check_callables
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, is_tensor
@@ -30,7 +30,6 @@ from tessera.types.policy import SILENT
 from tessera.types.shape import is_refuted
 
 
-@explain_transform
 def vmap(
     function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_name: str | None = None
 ) -> Callable[..., Any]:

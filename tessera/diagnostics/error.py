@@ -103,9 +103,14 @@ def user_span() -> Span | None:
 def user_frame() -> FrameType | None:
     """The frame of the user's code that is running now."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and is_ours(frame.f_code.co_filename):
+    while frame is not None and (is_ours(frame.f_code.co_filename) or _is_generated(frame)):
         frame = frame.f_back
     return frame
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether it is a method that a dataclass of ours made, which has no file."""
+    return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith("tessera.")
 
 
 def user_stacklevel() -> int:

@@ -17,6 +17,7 @@ from contextlib import _GeneratorContextManager  # pyright: ignore[reportPrivate
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
+from tessera.diagnostics.calls import explain_call
 from tessera.diagnostics.error import TesseraError, is_ours
 
 C = TypeVar("C", bound=type[Any])
@@ -102,8 +103,11 @@ def _is_hidden(frame: FrameType) -> bool:
     return is_ours(frame.f_code.co_filename) or module == "tessera" or module.startswith("tessera.")
 
 
-def guard(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A public function, whose errors show no frames of ours; scopes that it gives too."""
+def guard(function: Callable[..., Any], name: str = "") -> Callable[..., Any]:
+    """A public function: no frames of ours in its errors, nor in those of a scope it gives, and wrong calls explained.
+
+    `name` is what users call it, where that is not its own.
+    """
     if not isinstance(function, FunctionType):
         return function
     unquote_annotations(function)
@@ -115,8 +119,11 @@ def guard(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             made = function(*args, **kwargs)
         except Exception as error:
-            hide_frames(error)
-            raise
+            try:
+                raise explain_call(function, args, kwargs, error, name)
+            except Exception as explained:
+                hide_frames(explained)
+                raise
         if made.__class__ is _GeneratorContextManager:
             made.__class__ = _Scope
         # A decorator, or a user's function that one of ours wraps.
@@ -178,12 +185,12 @@ def guard_class(cls: C) -> C:
             if name.startswith("_") and name not in _DUNDERS:
                 continue
             inner: Any = getattr(item, "__func__", None)
+            shown = base.__name__ if name in ("__init__", "__new__") else f"{base.__name__}.{name}"
             if isinstance(item, FunctionType):
-                setattr(base, name, guard(item))
+                setattr(base, name, guard(item, shown))
             elif isinstance(inner, FunctionType):  # a static method, or one of the class
-                setattr(
-                    base, name, staticmethod(guard(inner)) if type(item) is staticmethod else classmethod(guard(inner))
-                )
+                kind = staticmethod if type(item) is staticmethod else classmethod
+                setattr(base, name, kind(guard(inner, shown)))
     return cls
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn
 
-from tessera.diagnostics.codes import ArgumentError
-from tessera.diagnostics.error import Span, find_nearest
+from tessera.diagnostics.calls import explain_call
+from tessera.diagnostics.codes import ArgumentError, PositionError
+from tessera.diagnostics.error import Span
 from tessera.diagnostics.frames import hide_frames, unquote_annotations
 from tessera.frontend.call_plans import call_planned
-from tessera.frontend.concrete import Tracer, adopt_all, is_array, is_tensor
+from tessera.frontend.concrete import Tracer, adopt_all, is_array, is_in_host_memory, is_tensor
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
 from tessera.ir.base.spec import Attribute, OpSpec
@@ -19,42 +20,6 @@ from tessera.types.dtype import parse_dtype
 from tessera.types.shape import TensorType
 
 # Calls with missing or unexpected arguments.
-
-_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
-    "dim": ("axis", "axes", "dims"),
-    "dims": ("axes", "axis"),
-    "axis": ("axes",),
-    "axes": ("axis",),
-    "keepdim": ("keepdims",),
-    "input": ("x", "a", "q"),
-    "other": ("y", "b"),
-    "size": ("shape",),
-    "is_causal": ("causal",),
-    "attn_mask": ("mask",),
-    "dropout_p": ("dropout",),
-    "unbiased": ("correction",),
-    "ddof": ("correction",),
-    "p": ("order",),
-    "norm_type": ("order",),
-    "diagonal": ("offset",),
-    "kernel_size": ("window",),
-    "output_size": ("size",),
-    "lam": ("rate",),
-    "concentration": ("a", "alpha"),
-    "in_dims": ("in_axes",),
-    "out_dims": ("out_axes",),
-    "argnum": ("argnums",),
-    "nondiff_argnames": ("nondiff_argnums",),
-}
-"""Parameter names of other libraries, and what the same parameter may be called here."""
-
-
-_OPTIONS_OF_JIT = (
-    *("static_argnames", "dynamic", "constraints", "policy", "donate"),
-    *("backend", "fusion", "debug", "fast_math", "features", "overrides", "memory", "offload", "largest_contraction"),
-    *("tuned", "plan"),
-)
-"""Keywords of `jit`, which transforms of functions do not take."""
 
 
 def explain_wrong_calls(function: Callable[..., Any], module: str = "", name: str = "") -> Callable[..., Any]:
@@ -76,7 +41,7 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "", name: st
             return function(*args, **given) if made is NotImplemented else made
         except Exception as error:
             try:
-                _raise_explained(function, args, given, error, name)
+                raise explain_call(function, args, given, error, name)
             except Exception as explained:
                 hide_frames(explained)
                 raise
@@ -84,89 +49,6 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "", name: st
     unquote_annotations(function)
     call.__module__ = module or function.__module__
     return call
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def explain_transform(function: Function) -> Function:
-    """A transform of functions, with wrong calls explained as those of functions on tensors are."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
-        try:
-            return function(*args, **given)
-        except TypeError as error:
-            _raise_explained(function, args, given, error)
-
-    return cast("Function", call)
-
-
-def _raise_explained(
-    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], error: Exception, name: str = ""
-) -> NoReturn:
-    trace = error.__traceback__
-    if trace is not None and hasattr(function, "__wrapped__"):
-        trace = trace.tb_next  # a wrapper passes on what it is called with
-    # An error raised inside the function is not about its call.
-    if type(error) is TypeError and trace is not None and trace.tb_next is None:
-        raise wrong_call(function, args, given, str(error), name) from None
-    raise error
-
-
-def wrong_call(
-    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], reason: str, name: str = ""
-) -> ArgumentError:
-    """The error for a call with missing or unexpected arguments, of which Python gives a reason."""
-    import inspect  # noqa: PLC0415 - for errors alone
-
-    name, signature = name or function.__name__, inspect.signature(function)
-    plain = [one.replace(annotation=one.empty) for key, one in signature.parameters.items() if key != "self"]
-    taken = f"it is `{name}{inspect.Signature(plain)}`"
-    parameters = [one.name for one in plain]
-    unknown = [one for one in given if one not in signature.parameters]
-    if unknown:
-        wrong = unknown[0]
-        message = f"unexpected argument `{wrong}` of `{name}`"
-        if parameters[:1] == ["function"] and wrong in _OPTIONS_OF_JIT:
-            return ArgumentError(message, notes=(taken,), fix=advise_option(f"{name}(f)", given))
-        return ArgumentError(message, notes=(taken,), fix=_suggest_parameter(wrong, given[wrong], parameters))
-    try:
-        signature.bind(*args, **given)
-    except TypeError as error:
-        reason = str(error).replace("'", "`")
-    sizes = [one for one in args if type(one) is int]
-    is_shape = parameters[-1:] == ["shape"] and len(sizes) > 1
-    fix = f"pass sizes as one shape, as in `{tuple(sizes)}`" if is_shape else None
-    if "key" in parameters and not any(map(is_tensor, (*args, *given.values()))):
-        fix = "pass a key, made from a seed by `ts.random.key(0)`"
-    return ArgumentError(f"wrong arguments of `{name}`: {reason}", notes=(taken,), fix=fix)
-
-
-def advise_option(call: str, given: Mapping[str, Any]) -> str:
-    """Where the options of `jit` among keywords belong, with values that it takes; nothing where there are none."""
-    values = {one: _show(value) for one, value in given.items() if one in _OPTIONS_OF_JIT}
-    if "offload" in values:
-        values = {"memory": "2**30", **values, "offload": "True"}  # nothing is offloaded without a budget
-    if "memory" in values and (type(given.get("memory")) is not int or given["memory"] <= 0):
-        values["memory"] = "2**30"
-    written = ", ".join(f"{one}={value}" for one, value in values.items())
-    return f"options are those of `jit`: write `jit({call}, {written})`" if values else ""
-
-
-def _suggest_parameter(wrong: str, value: Any, parameters: list[str]) -> str:
-    """What to write instead of a parameter that does not exist."""
-    if wrong == "out":
-        return "tensors are immutable, and results are new tensors: write `y = ...` without `out`"
-    known = [one for one in _OTHER_NAMES.get(wrong, ()) if one in parameters]
-    near = [*known, *find_nearest(wrong, parameters)]
-    if not near:
-        return "remove it"
-    return f"write `{near[0]}={_show(value)}`"
-
-
-def _show(value: Any) -> str:
-    return f"{value!r}" if isinstance(value, bool | int | float | str) else "..."
 
 
 def check_int(op: str, name: str, value: Any) -> int:
@@ -256,6 +138,29 @@ def _refuse(op: str, name: str, wanted: str, value: Any, fix: str | None = None)
     example = _WRITTEN.get(wanted)
     usual = f"write {wanted}, as in `{name}={example}`" if example else f"give `{name}` {wanted}"
     raise ArgumentError(f"`{op}` takes `{name}` as {wanted}, got {describe_value(value)}", fix=fix or usual)
+
+
+def check_labels(name: str, scores: Any, labels: Any, ignored: int | None = None) -> None:
+    """Raise for a label beyond the classes of `scores` [..., classes], where the values of labels are known."""
+    shape: Any = getattr(scores, "shape", ())
+    classes = shape[-1] if shape else None
+    if not isinstance(classes, int) or not is_in_host_memory(labels):
+        return
+    import numpy as np  # noqa: PLC0415 - where there are values alone
+
+    values = np.asarray(labels)
+    if values.dtype.kind not in "iu" or not values.size or int(values.max()) < classes:
+        return
+    wrong = np.argwhere((values >= classes) & (True if ignored is None else values != ignored)).tolist()
+    if wrong:
+        raise PositionError(
+            f"`{name}` got the label {values[tuple(wrong[0])]} at {wrong[0]}, and there are {classes} classes",
+            notes=(
+                f"{len(wrong)} of {values.size} labels are beyond the classes",
+                f"rule: labels are 0..{classes - 1}, and a negative one does not count",
+            ),
+            fix="make `logits` of as many classes as there are, or a label negative where there is none",
+        )
 
 
 def describe_value(value: Any) -> str:

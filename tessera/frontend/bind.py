@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
+from tessera.diagnostics.calls import advise_option
 from tessera.diagnostics.codes import DTypeError, GuardError, PytreeError, RuntimeArgumentError
 from tessera.diagnostics.error import FixLike, TesseraError
 from tessera.frontend.annotations import Parameter, declared_form
-from tessera.frontend.arguments import advise_option
 from tessera.frontend.concrete import concrete_dtype, scalar_tensor
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, is_value, leaf_paths, static_key

@@ -50,6 +50,12 @@ def is_concrete(value: Any) -> bool:
     return is_tensor(value) or (is_array(value) and not isinstance(value, bool | int | float)) or is_foreign(value)
 
 
+def is_in_host_memory(value: Any) -> bool:
+    """Whether a value is a concrete tensor whose elements the host may read without waiting for a device."""
+    device = device_class()
+    return (is_tensor(value) or is_array(value)) and (device is None or not isinstance(value, device))
+
+
 def adopt_operand(value: Any) -> Any:
     """As `adopt`; inside a trace it is a captured tensor, which is read at each call."""
     if not is_foreign(value):

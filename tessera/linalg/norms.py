@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_bool, explain_transform
+from tessera.frontend.arguments import check_bool
 from tessera.frontend.complex.dispatch import is_complex
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, axis_of
@@ -208,7 +208,6 @@ def matrix_power(a: Any, n: Any) -> Any:
     return made
 
 
-@explain_transform
 def multi_dot(arrays: Sequence[Any]) -> Any:
     """The product of two or more matrices, multiplied in the order that takes the fewest operations.
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from tessera.api.jit import Jit
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import explain_transform
 from tessera.frontend.complex.dispatch import has_complex, is_complex
 from tessera.frontend.complex.parts import promote_complex
 from tessera.frontend.complex.tensor import ComplexTensor, adopt_complex
@@ -89,7 +88,7 @@ def narrow_floats(count: int) -> Callable[[Callable[..., Any]], Callable[..., An
             made, tree = flatten(function(*wide, *args[count:], **settings))
             return unflatten(tree, [cast(one, narrow) if dtype_of(one) is f32 else one for one in made])
 
-        return explain_transform(call)
+        return call
 
     return wrap
 

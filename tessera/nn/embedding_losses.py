@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
+from tessera.frontend.arguments import check_bool, check_int, check_labels, check_number, explain_wrong_calls
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promote_operands, rank_of, shape_dims
 from tessera.types.dtype import f32
@@ -181,7 +181,8 @@ def multi_margin_loss(
 ) -> Any:
     """The mean over classes of what the score of each other one is above that of the label less `margin`, to `p`.
 
-    `scores` are [..., classes] and `labels` integers [...]; `weight` is a number for each class.
+    `scores` are [..., classes] and `labels` integers [...]; `weight` is a number for each class. A label beyond the
+    classes is an error (T0710) where the values of labels are known; else it is taken for the nearest class.
 
     >>> ts.nn.losses.multi_margin_loss(ts.array([[0.5, 0.0]]), ts.array([0]))
     Tensor([] f32, 0.25)
@@ -190,6 +191,7 @@ def multi_margin_loss(
     if order not in (1, 2):
         raise ArgumentError(f"`multi_margin_loss` takes `p` as 1 or 2, got {order}", fix="write `p=1`")
     scores = widen(scores)
+    check_labels("multi_margin_loss", scores, labels)
     own = ops.take_along_axis(scores, ops.expand_dims(labels, -1), -1)
     above = ops.relu(ops.add(ops.sub(scores, own), by))
     above = ops.mul(above, above) if order == 2 else above

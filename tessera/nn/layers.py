@@ -14,6 +14,7 @@ from tessera.diagnostics.codes import ArgumentError, PolicyError, ShapeError
 from tessera.frontend.arguments import check_number
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import is_tensor, rank_of
+from tessera.frontend.pytree import is_sequence
 from tessera.frontend.scopes import policy as enter_policy
 from tessera.nn import initializers
 from tessera.nn.module import Module
@@ -122,6 +123,13 @@ class Sequential(Module):
     """
 
     layers: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not is_sequence(self.layers):
+            raise ArgumentError(
+                f"`Sequential` holds a tuple of layers, got {self.layers!r}",
+                fix="write `Sequential.of(first, second)`",
+            )
 
     @classmethod
     def of(cls, *layers: Any) -> Sequential:

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.api.autodiff import stop_gradient
 from tessera.api.control import scan
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import check_bool, check_int, check_number, explain_wrong_calls
+from tessera.frontend.arguments import check_bool, check_int, check_labels, check_number, explain_wrong_calls
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import cast, dtype_of, rank_of, shape_dims
 from tessera.frontend.size import size_of
@@ -25,28 +25,30 @@ def nll_loss(
 ) -> Any:
     """Minus the log-probability of integer labels [...], which `log_probabilities` [..., classes] gives.
 
-    Negative labels do not count, nor does `ignore_index`. `weight` is a number for each class; the mean is then over
-    the weights of labels.
+    Negative labels do not count, nor does `ignore_index`; labels beyond the classes are treated as `cross_entropy`
+    does. `weight` is a number for each class; the mean is then over the weights of labels.
 
     >>> ts.nn.losses.nll_loss(ts.ops.log(ts.array([[0.5, 0.5]])), ts.array([1]))
     Tensor([] f32, 0.693147)
     """
     wide = widen(log_probabilities)
-    counts, index = count_labels("nll_loss", labels, ignore_index)
+    counts, index = count_labels("nll_loss", wide, labels, ignore_index)
     values = ops.neg(ops.squeeze(ops.take_along_axis(wide, ops.expand_dims(index, -1), -1), -1))
     return reduce_labels("nll_loss", values, counts, weigh_labels("nll_loss", wide, index, weight), reduction)
 
 
-def count_labels(name: str, labels: Any, ignore_index: int | None) -> tuple[Any, Any]:
-    """Which labels count, and labels with 0 in place of those that do not."""
+def count_labels(name: str, scores: Any, labels: Any, ignore_index: int | None) -> tuple[Any, Any]:
+    """Which labels count, and labels with 0 in place of those that do not; `scores` are [..., classes]."""
     if not dtype_of(labels).is_integer:
         raise ArgumentError(
             f"`{name}` takes labels as integers, got {dtype_of(labels)}", fix="write `labels.cast(i64)`"
         )
+    ignored = None if ignore_index is None else check_int(name, "ignore_index", ignore_index)
+    check_labels(name, scores, labels, ignored)
     index = cast(labels, i64)
-    counts = ops.ge(index, 0)
-    if ignore_index is not None:
-        counts = ops.logical_and(counts, ops.ne(index, check_int(name, "ignore_index", ignore_index)))
+    counts = ops.logical_and(ops.ge(index, 0), ops.lt(index, scores.shape[-1]))
+    if ignored is not None:
+        counts = ops.logical_and(counts, ops.ne(index, ignored))
     return counts, ops.where(counts, index, 0)
 
 

@@ -43,9 +43,10 @@ def cross_entropy(
 ) -> Any:
     """Minus the log-probability of integer labels [...] under the softmax of `logits` [..., classes].
 
-    Negative labels do not count, nor in the mean, and neither does `ignore_index`. `weight` is a number for each class;
-    the mean is then over the weights of labels. With `label_smoothing`, that share of each label is given to all
-    classes alike.
+    Negative labels do not count, nor in the mean, and neither does `ignore_index`. A label beyond the classes is an
+    error (T0710) where the values of labels are known: eagerly, in host memory. Inside `jit` and on a GPU it does not
+    count. `weight` is a number for each class; the mean is then over the weights of labels. With `label_smoothing`,
+    that share of each label is given to all classes alike.
 
     >>> ts.nn.cross_entropy(ts.array([[0.0, 0.0]]), ts.array([1]))
     Tensor([] f32, 0.693147)
@@ -54,7 +55,7 @@ def cross_entropy(
     logits = widen(logits)
     if not rate and weight is None and ignore_index is None:
         return ops.cross_entropy(logits, labels, reduction=reduction)
-    counts, index = count_labels("cross_entropy", labels, ignore_index)
+    counts, index = count_labels("cross_entropy", logits, labels, ignore_index)
     own = ops.cross_entropy(logits, index, reduction="none")
     weights = weigh_labels("cross_entropy", logits, index, weight)
     if not rate:

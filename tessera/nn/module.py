@@ -14,6 +14,7 @@ from tessera.frontend import pytree
 from tessera.frontend.functions.operands import cast as cast_tensor
 from tessera.frontend.functions.operands import dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, flatten, leaf_names, static_key, unflatten
+from tessera.nn.constructors import check_constructor
 from tessera.types.dtype import parse_dtype
 
 install()  # layers run eagerly too
@@ -206,7 +207,10 @@ class Module:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        is_written = "__init__" in vars(cls)
         declared: Any = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        if not is_written:
+            declared.__init__ = check_constructor(declared, Module)
         declared.__setattr__ = _refuse
         declared.__delattr__ = _refuse
         pytree.register(cls, _split, _join, fields=lambda form: form.children)

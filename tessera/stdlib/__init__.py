@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tessera.diagnostics.frames import guard_public
+
 if TYPE_CHECKING:
     from tessera.stdlib.channel_scan import selective_scan
     from tessera.stdlib.chunked_attention import linear_attention, ssd
@@ -53,4 +55,6 @@ def __getattr__(name: str) -> Any:
     """A kernel, loaded at its first use: the compiler's own library is in this package too."""
     if name not in _WHERE:
         raise AttributeError(f"module `tessera.stdlib` has no attribute `{name}`")
-    return getattr(importlib.import_module(f"tessera.stdlib.{_WHERE[name]}"), name)
+    home = importlib.import_module(f"tessera.stdlib.{_WHERE[name]}")
+    guard_public(vars(home), (name,))
+    return getattr(home, name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from tessera.api.eager import install as _install
+from tessera.diagnostics.frames import guard_public as _guard
 from tessera.xp.creation import arange as arange
 from tessera.xp.creation import asarray as asarray
 from tessera.xp.creation import empty as empty
@@ -50,6 +51,7 @@ _OWN = {name for name, item in globals().items() if not (name.startswith("_") or
 __all__ = sorted({*_EXTENSIONS, *_OWN} - {"annotations"})  # pyright: ignore[reportUnsupportedDunderAll] - as `ops`
 
 _install()
+_guard(globals(), tuple(__all__))
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
+from tessera.diagnostics.frames import guard_public
 from tessera.frontend.arguments import check_int, check_number, check_string
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import axis_of
@@ -174,3 +175,5 @@ __all__ = [
     "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
     "rfftfreq", "rfftn",
 ]  # fmt: skip
+
+guard_public(globals(), tuple(__all__))

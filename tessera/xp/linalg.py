@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tessera import linalg as own
+from tessera.diagnostics.frames import guard_public
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import cast
 from tessera.xp.data_types import check_kind, result_type
@@ -163,3 +164,5 @@ __all__ = [
     "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
     "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+guard_public(globals(), tuple(__all__))

@@ -35,6 +35,7 @@ SHORT = {
     "tessera/ir/graph/samples.py": "samples, which only declarations of ops read",
     "tessera/ir/schedule/emit/short_rows.py": "one way to emit row kernels, beside `columns.py` and `runs.py`",
     "tessera/ir/tile/write_records.py": "writing needs xDSL, records do not",
+    "tessera/nn/constructors.py": "what modules say to calls by sizes; `module.py` holds what they are",
     "tessera/runtime/devices/cuda/device.py": "one implementation of the protocol `Device`",
     "tessera/runtime/devices/host.py": "one implementation of the protocol `Device`",
     "tessera/runtime/run_record.py": "a file format, for users",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import TracingError
-from tessera.frontend.arguments import check_bool, check_number
+from tessera.frontend.arguments import check_bool, check_labels, check_number
 from tessera.frontend.functions import elementwise
 from tessera.frontend.functions.contraction import matmul
 from tessera.frontend.functions.creation import iota
@@ -97,9 +97,15 @@ def _normalize(name: str, x: Any, weight: Any, bias: Any, axis: int, eps: float)
 def cross_entropy(logits: Any, labels: Any, *, reduction: str = "mean") -> Any:
     """Minus the log-probability of each label under softmax of `logits` [..., classes].
 
-    `reduction` is "none", "mean" over the labels that count, or "sum"; a negative label does not count.
+    `reduction` is "none", "mean" over the labels that count, or "sum". A negative label does not count. One beyond the
+    classes is an error (T0710) where the values of labels are known: eagerly, in host memory. Inside `jit` and on a GPU
+    it does not count either.
+
+    >>> ts.ops.cross_entropy(ts.array([[0.0, 0.0], [9.0, 0.0]]), ts.array([1, -1]))
+    Tensor([] f32, 0.693147)
     """
     dtype_of(labels)
+    check_labels("cross_entropy", logits, labels)
     return apply(
         "cross_entropy", (*promote_operands("cross_entropy", (logits,), FLOATING), labels), {"reduction": reduction}
     )

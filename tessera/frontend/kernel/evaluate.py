@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from tessera.diagnostics.calls import wrong_call
 from tessera.diagnostics.codes import KernelError
 from tessera.diagnostics.error import FixLike, TesseraError
-from tessera.frontend.arguments import wrong_call
 from tessera.frontend.kernel.block_scope import check_choice, numbers_in, per_block, tile_shape
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.extents import Index, Loop, check_static, is_number, roles_of, with_roles
