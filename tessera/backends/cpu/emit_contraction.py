@@ -32,6 +32,7 @@ from tessera.backends.cpu.packing import (
     split_offset,
     strided_operand,
 )
+from tessera.backends.cpu.plane_lanes import emit_plane_lanes
 from tessera.backends.cpu.registers import Vectors
 from tessera.backends.cpu.stencil import PlaneSource, emit_stencil, find_stencil, fits_scratch, widest
 from tessera.backends.cpu.windows import MAX_K, Area, DimWindows
@@ -261,7 +262,14 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
     width = dim_value(f, planes.stencil.columns.positions, emitter.env)
     is_wide = f.icmp("sgt", width, widest(planes.stencil))
     by_stencil = f.op("xor", f.op("or", cuts, is_wide), f.const("i1", True))
-    f.if_(by_stencil, lambda: emit_stencil(f, plan, first, last, problem_at, planes), in_place)
+
+    def stencil() -> None:
+        count = product(op.batch).value
+        is_few = count is not None and count < plan.shape.lanes
+        begin = first if is_few else emit_plane_lanes(f, plan, first, last, problem_at, planes)
+        emit_stencil(f, plan, begin, last, problem_at, planes)
+
+    f.if_(by_stencil, stencil, in_place)
 
 
 def _planes_of(emitter: Emitter, op: GemmOp, plan: GemmPlan) -> PlaneSource | None:

@@ -30,7 +30,7 @@ _FEWEST_CHAINS = 6
 """Registers of a block that hide the latency of a multiply-add, 4 cycles at one or two a cycle."""
 _BAND = 6144
 """Elements of a plane in scratch at a time: they stay in the first cache of 32 KB while they are multiplied."""
-_CAPACITY = 1 << 16
+CAPACITY = 1 << 16
 """Elements of scratch for a part of a plane, and for results."""
 
 
@@ -148,7 +148,7 @@ def _width(parts: list[_Terms], number: int, whole: Dim) -> Dim | None:
 def fits_scratch(stencil: Stencil, plan: GemmPlan) -> bool:
     """Whether a block is small enough to be unrolled, and lines of a known width fit scratch."""
     element, width = bytes_of(plan.shape.element), stencil.columns.positions.value
-    is_small = stencil.taps <= _MOST_STEPS // 2 and scratch_bytes(plan) >= 2 * _CAPACITY * element
+    is_small = stencil.taps <= _MOST_STEPS // 2 and scratch_bytes(plan) >= 2 * CAPACITY * element
     return is_small and (width is None or width <= widest(stencil))
 
 
@@ -158,7 +158,7 @@ def widest(stencil: Stencil) -> int:
     lines = (rows - 1) * stencil.rows.stride + (stencil.rows.taps - 1) * stencil.rows.dilation + 1
     # A row has space for registers that reach over its end, and whole lines of the cache.
     over = (columns.taps - 1) * columns.dilation // columns.stride + 1 + 16 * vectors + 16
-    return min(_CAPACITY // (lines * columns.stride) - over, _CAPACITY // 2 // rows - 16 * vectors)
+    return min(CAPACITY // (lines * columns.stride) - over, CAPACITY // 2 // rows - 16 * vectors)
 
 
 @frozen
@@ -203,7 +203,7 @@ class _Stencil:
         assert rows is not None, "the caller has looked"
         self.out_rows = rows
         self.image = self.any.scratch
-        self.results = f.gep(self.image, _CAPACITY, self.element)
+        self.results = f.gep(self.image, CAPACITY, self.element)
         # Packing may write a register past the end.
         self.factors = f.alloca(self.element, rows * self.stencil.taps + plan.shape.lanes)
         self.finish = outline_epilogue(f, plan.shape, self.any)
@@ -223,7 +223,7 @@ class _Stencil:
         block = self.stencil.block[0]
         reached = (rows.taps - 1) * rows.dilation + 1
         held = f.sdiv(f.sub(f.udiv(_BAND, f.smax(self.pitch, 1)), reached), rows.stride)
-        kept = f.udiv(_CAPACITY // 2, f.smax(self.positions[1], 1))
+        kept = f.udiv(CAPACITY // 2, f.smax(self.positions[1], 1))
         self.band = f.smax(f.round_down(f.smax(f.smin(held, kept), 0), block), block)
 
     def write(self, first: Value, last: Value) -> None:
