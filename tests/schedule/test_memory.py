@@ -181,9 +181,12 @@ def test_memory_may_be_written_that_is_donated_or_made_here() -> None:
     program, (alias, _, fuse, over, loop, *_) = plan()
     x, y = program.regions[0].block.args
     inner = loop.regions[0].block
+    here = program.regions[0].block
     allowed = [(x, True), (y, False), (alias.results[0], True), (fuse.results[1], True), (over.results[0], True)]
-    for value, wanted in [*allowed, (inner.args[0], False), (loop.results[0], False)]:
-        assert may_be_written(program, value) is wanted, value
+    for value, wanted in [*allowed, (inner.args[0], False), (loop.results[0], True)]:
+        assert may_be_written(here, value) is wanted, value
+    for value, wanted in [(inner.args[0], True), (x, False), (over.results[0], False)]:
+        assert may_be_written(inner, value) is wanted, "what is captured stays for the next iteration"
 
 
 def test_readers_are_found_through_aliases_and_in_bodies() -> None:

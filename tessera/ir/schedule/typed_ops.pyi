@@ -89,6 +89,7 @@ class ForOp(SpecOp):
     stacked: int
     length: Dim | None
     reverse: bool
+    in_place: tuple[int, ...]
     trips: Dim | None
     flops: Dim | None
     bytes: Dim | None
@@ -239,6 +240,7 @@ class WhileOp(SpecOp):
     condition: Region
     body: Region
     carried: Sequence[SSAValue]
+    in_place: tuple[int, ...]
     trips: Dim | None
     flops: Dim | None
     bytes: Dim | None

@@ -85,6 +85,32 @@ tsched.module @kept(%x: !tgraph.tensor<[4], f32>, %y: !tgraph.tensor<[4], f32>) 
 
 // -----
 
+// What a body captures is there for the next iteration.
+// CHECK: error[T0401]: `tsched.fuse` writes over operand 0, which is neither donated by the caller nor made here
+tsched.module @captured(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [0]} {
+  %r = tsched.for %x {carried = 1, length = 3} ({
+  ^bb0(%i: !tgraph.tensor<[4], f32>):
+    %a = tsched.fuse @k(%x) {in_place = [0]} : !tgraph.tensor<[4], f32>
+    tsched.yield %a
+  }) : !tgraph.tensor<[4], f32>
+  tsched.return %r
+}
+
+// -----
+
+// A loop is in the memory of an operand from its first iteration to its last, or it has its own.
+// CHECK: error[T0401]: `tsched.for` writes over operand 0, and its body does not leave result 0 in that memory
+tsched.module @moved(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [0]} {
+  %r = tsched.for %x {carried = 1, length = 3, in_place = [0]} ({
+  ^bb0(%i: !tgraph.tensor<[4], f32>):
+    %a = tsched.fuse @k(%i) : !tgraph.tensor<[4], f32>
+    tsched.yield %a
+  }) : !tgraph.tensor<[4], f32>
+  tsched.return %r
+}
+
+// -----
+
 // What is written over is not read later, in another shape either.
 // CHECK: error[T0401]: `tsched.fuse` writes over operand 0, which `tsched.fuse` reads later
 tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[4], f32>, !tgraph.tensor<[2, 2], f32>) attributes {tessera.donated = [0]} {

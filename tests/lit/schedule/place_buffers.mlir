@@ -68,6 +68,24 @@ tsched.module @loop(%x: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> {
   }) : !tgraph.tensor<[N], f32>
   tsched.return %r
 }
+
+// What every iteration leaves where it found it has one buffer, here that of the result.
+// CHECK-LABEL: tsched.module @loop_in_place(
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.alloc {output = 0} : !ttile.buffer<[N], f32>
+// CHECK-NEXT:    tsched.copy %x, %[[Y]]
+// CHECK-NEXT:    tsched.for {length = 3} ({
+// CHECK-NEXT:      tsched.call @k(%[[Y]], %[[Y]]) sizes = [N]
+// CHECK-NEXT:      tsched.yield
+// CHECK:         tsched.return %[[Y]]
+tsched.module @loop_in_place(%x: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> {
+  %r = tsched.for %x {carried = 1, length = 3} ({
+  ^bb0(%i: !tgraph.tensor<[N], f32>):
+    %b = tsched.fuse @k(%i) {kind = "map", sizes = [["s0", dim<N>]], kernels = ["k"], in_place = [0]} : !tgraph.tensor<[N], f32>
+    tsched.yield %b
+  }) : !tgraph.tensor<[N], f32>
+  tsched.return %r
+}
+
 // What kernels of a group take behind its inputs and outputs is memory between them.
 // CHECK-LABEL: tsched.module @between(
 // CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.alloc {output = 0} : !ttile.buffer<[N], f32>

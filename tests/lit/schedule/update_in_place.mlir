@@ -23,14 +23,25 @@ tsched.module @keep(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[]
   tsched.return %b
 }
 
-// Somebody reads the old one later, in another shape: it stays.
+// Somebody reads the old one, in another shape: the update waits for that.
 // CHECK-LABEL: tsched.module @read_later(
-// CHECK:         tsched.fuse @before(%k, %n, %row) {kind = "library"} :
+// CHECK:         %[[B:[a-z0-9]+]] = tsched.fuse @relu(
+// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.fuse @before(%k, %n, %row) {kind = "library", in_place = [0]} :
+// CHECK-NEXT:    tsched.return %[[A]], %[[B]]
 tsched.module @read_later(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[64], f32>) attributes {tessera.donated = [0]} {
   %seen = tsched.alias %k : !tgraph.tensor<[64], f32>
   %a = tsched.fuse @before(%k, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
   %b = tsched.fuse @relu(%seen) {kind = "map"} : !tgraph.tensor<[64], f32>
   tsched.return %a, %b
+}
+
+// Somebody needs both, the old one and the new one: it stays.
+// CHECK-LABEL: tsched.module @read_with_the_new(
+// CHECK:         tsched.fuse @beside(%k, %n, %row) {kind = "library"} :
+tsched.module @read_with_the_new(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> attributes {tessera.donated = [0]} {
+  %a = tsched.fuse @beside(%k, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  %b = tsched.fuse @sum_of_both(%a, %k) {kind = "map"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  tsched.return %b
 }
 
 // Whoever read it earlier is done.
@@ -96,6 +107,53 @@ tsched.module @unsafe(%p: !tgraph.tensor<[8, 8], f32>, %q: !tgraph.tensor<[8, 8]
   %b = tsched.fuse @gradient_transposed(%x, %x, %q) {kind = "contraction"} : !tgraph.tensor<[8, 8], f32>
   %c = tsched.fuse @product_too(%r, %x) {kind = "contraction"} : !tgraph.tensor<[8, 8], f32>
   tsched.return %a, %b, %c
+}
+
+// What a loop carries is its own: rows are written over it, in loops inside loops too, and a loop works in the memory
+// of what it starts from where nobody reads that later.
+// CHECK-LABEL: tsched.module @repeat(
+// CHECK:         %[[S:[a-z0-9]+]] = tsched.fuse @relu_cache(%k)
+// CHECK-NEXT:    tsched.for %[[S]] {carried = 1, length = 3, in_place = [0]} ({
+// CHECK-NEXT:    ^bb0(%[[C:[a-z0-9]+]]:
+// CHECK-NEXT:      %[[D:[a-z0-9]+]] = tsched.for %[[C]] {carried = 1, length = 2, in_place = [0]} ({
+// CHECK-NEXT:      ^bb{{[0-9]+}}(%[[E:[a-z0-9]+]]:
+// CHECK-NEXT:        %[[F:[a-z0-9]+]] = tsched.fuse @inner(%[[E]], %n, %row) {kind = "library", in_place = [0]}
+// CHECK-NEXT:        tsched.yield %[[F]]
+// CHECK:           %[[G:[a-z0-9]+]] = tsched.fuse @outer(%[[D]], %n, %row) {kind = "library", in_place = [0]}
+// CHECK-NEXT:      tsched.yield %[[G]]
+tsched.module @repeat(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %s = tsched.fuse @relu_cache(%k) {kind = "map"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  %r = tsched.for %s {carried = 1, length = 3} ({
+  ^bb0(%c: !tgraph.tensor<[1, 2, 8, 4], f32>):
+    %d = tsched.for %c {carried = 1, length = 2} ({
+    ^bb0(%e: !tgraph.tensor<[1, 2, 8, 4], f32>):
+      %f = tsched.fuse @inner(%e, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+      tsched.yield %f
+    }) : !tgraph.tensor<[1, 2, 8, 4], f32>
+    %g = tsched.fuse @outer(%d, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+    tsched.yield %g
+  }) : !tgraph.tensor<[1, 2, 8, 4], f32>
+  tsched.return %r
+}
+
+// The caller's argument is not written over: the loop starts from a copy. What a body captures is not its own.
+// CHECK-LABEL: tsched.module @start_from_a_copy(
+// CHECK-NEXT:    tsched.for %k {carried = 1, length = 3} ({
+// CHECK:           tsched.fuse @of_its_own(%[[C:[a-z0-9]+]], %n, %row) {kind = "library", in_place = [0]}
+// CHECK:         tsched.for %k {carried = 1, length = 2} ({
+// CHECK:           tsched.fuse @captured(%k, %n, %row) {kind = "library"} :
+tsched.module @start_from_a_copy(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[1, 2, 8, 4], f32>) attributes {tessera.donated = [1]} {
+  %r = tsched.for %k {carried = 1, length = 3} ({
+  ^bb0(%c: !tgraph.tensor<[1, 2, 8, 4], f32>):
+    %d = tsched.fuse @of_its_own(%c, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+    tsched.yield %d
+  }) : !tgraph.tensor<[1, 2, 8, 4], f32>
+  %q = tsched.for %k {carried = 1, length = 2} ({
+  ^bb0(%c: !tgraph.tensor<[1, 2, 8, 4], f32>):
+    %d = tsched.fuse @captured(%k, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+    tsched.yield %d
+  }) : !tgraph.tensor<[1, 2, 8, 4], f32>
+  tsched.return %r, %q
 }
 
 // The ops of the groups that were chosen say so; the others are as they were.
@@ -185,4 +243,32 @@ tgraph.func @gradient_transposed(%a0: !tgraph.tensor<[8, 8], f32>, %a1: !tgraph.
   %1 = tgraph.transpose %a2 {axes = [1, 0]} : (!tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
   %2 = tgraph.sub %1, %0 : (!tgraph.tensor<[8, 8], f32>, !tgraph.tensor<[8, 8], f32>) -> !tgraph.tensor<[8, 8], f32>
   tgraph.return %2 : (!tgraph.tensor<[8, 8], f32>) -> ()
+}
+tgraph.func @beside(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @inner(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @outer(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @of_its_own(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @captured(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @sum_of_both(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[1, 2, 8, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.add %a0, %a1 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[1, 2, 8, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @relu_cache(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.relu %a0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
 }

@@ -23,8 +23,10 @@ from tessera.ir.schedule.costs import check_costs
 from tessera.ir.schedule.host_program.memory import (
     ANNOTATIONS,
     align_bytes,
+    carried_in,
     donated_in,
     enclosing_op,
+    kept_by,
     launch_of,
     may_be_written,
     overwritten_by,
@@ -201,17 +203,18 @@ def _kernels_beside(program: Operation) -> Mapping[str, KernelOp]:
 
 
 def _check_in_place(program: tsched.ModuleOp) -> None:
-    """Fail at a group that may not write over its operand, and at an op that reads what was written over."""
-    block = program.body.block
-    donated = donated_in(program)
-    if any(not 0 <= number < len(block.args) for number in donated):
-        program.fail(f"`{DONATED}` names arguments {list(donated)}, and there are {len(block.args)}")
-    order = {op: at for at, op in enumerate(block.ops)}
-    for op in block.ops:
-        if isinstance(op, tsched.FuseOp) and op.in_place:
+    """Fail at a group or loop that may not write over its operand, and at an op that reads what was written over."""
+    arguments, donated = len(program.body.block.args), donated_in(program)
+    if any(not 0 <= number < arguments for number in donated):
+        program.fail(f"`{DONATED}` names arguments {list(donated)}, and there are {arguments}")
+    orders: dict[Block, dict[Operation, int]] = {}
+    for op in program.walk():
+        block = op.parent
+        if isinstance(op, _Writer) and op.in_place and block is not None:
             _check_numbers(op)
+            order = orders.setdefault(block, {op: at for at, op in enumerate(block.ops)})
             for result, old in overwritten_by(op).items():
-                _check_group(program, op, op.in_place[result], old, order)
+                _check_overwritten(block, op, result, old, order)
         if isinstance(op, tsched.ReturnOp):
             _check_returned(op, program, donated)
 
@@ -282,7 +285,10 @@ def _find_shared(parts: Sequence[tuple[Part, Accesses]]) -> tuple[Part, ByteRang
     return None
 
 
-def _check_numbers(op: tsched.FuseOp) -> None:
+_Writer = tsched.FuseOp | tsched.WhileOp | tsched.ForOp
+
+
+def _check_numbers(op: _Writer) -> None:
     """Fail where `in_place` names no operands, other types than those of results, or one operand twice."""
     numbers = [number for number in op.in_place if number >= 0]
     if len(op.in_place) > len(op.results) or len(set(numbers)) < len(numbers):
@@ -292,11 +298,14 @@ def _check_numbers(op: tsched.FuseOp) -> None:
             op.fail(f"`in_place` is the number of an operand with the type of result {result}, got {number}")
 
 
-def _check_group(
-    program: tsched.ModuleOp, op: tsched.FuseOp, number: int, old: SSAValue, order: dict[Operation, int]
-) -> None:
-    block = program.body.block
-    if not may_be_written(program, old):
+def _check_overwritten(block: Block, op: _Writer, result: int, old: SSAValue, order: Mapping[Operation, int]) -> None:
+    number = op.in_place[result]
+    if not isinstance(op, tsched.FuseOp) and (result not in kept_by(op) or number != carried_in(op)[1] + result):
+        op.fail(
+            f"`{op.name}` writes over operand {number}, and its body does not leave result {result} in that memory",
+            "leave `in_place` out, so that the loop has memory of its own",
+        )
+    if not may_be_written(block, old):
         op.fail(
             f"`{op.name}` writes over operand {number}, which is neither donated by the caller nor made here",
             f"name its argument in `{DONATED}`, or leave `in_place` out",

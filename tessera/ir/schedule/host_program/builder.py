@@ -12,7 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule import typed_ops as tsched
 from tessera.ir.schedule.dialect import DIALECT
-from tessera.ir.schedule.host_program.memory import insert_frees, overwritten_by, root_of
+from tessera.ir.schedule.host_program.memory import carried_in, insert_frees, kept_by, overwritten_by, root_of
 from tessera.ir.schedule.ops.host import HOST
 from tessera.ir.schedule.plan import tensor_of
 from tessera.types.dim import Dim
@@ -167,13 +167,11 @@ class HostBuilder:
             inner.values[argument] = inner.add_argument(tensor_of(argument))
         return inner
 
-    def fill(self, block: Block, targets: Sequence[SSAValue]) -> None:
-        """Build a body of the plan whose results go to given buffers, and end it."""
-        last = block.last_op
-        assert last is not None
-        is_there = self.set_targets(block, last.operands, targets)
+    def fill(self, block: Block, values: Sequence[SSAValue], targets: Sequence[SSAValue]) -> None:
+        """Build a body of the plan whose results, or some of them, go to given buffers, and end it."""
+        is_there = self.set_targets(block, values, targets)
         self.translate(block)
-        for value, target, done in zip(last.operands, targets, is_there, strict=True):
+        for value, target, done in zip(values, targets, is_there, strict=True):
             if not done:
                 self.emit("copy", [self._reshape(self.values[value], target), target])
         self.emit("yield")
@@ -188,10 +186,22 @@ class HostBuilder:
         blocks: list[Block] = []
         for region in op.regions:
             inner = self._inside(region.block)
-            inner.fill(region.block, targets)
+            inner.fill(region.block, _yielded(region.block), targets)
             blocks.append(inner.block)
         tested = [self.values[value] for value in op.operands]
         self.emit("if", tested, {"size": op.value("size")}, regions=blocks, like=op)
+
+    def _keep(self, op: tsched.WhileOp | tsched.ForOp) -> list[int]:
+        """One buffer for each carried value that stays where it is; the numbers of those that do not."""
+        (count, start, _), over = carried_in(op), overwritten_by(op)
+        kept = kept_by(op)
+        for at in kept:
+            buffer = self.values[op.operands[start + at]]
+            if at not in over:
+                old, buffer = buffer, self._buffer_for(op.results[at])
+                self.emit("copy", [old, buffer])
+            self.values[op.results[at]] = buffer
+        return [at for at in range(count) if at not in kept]
 
     def _pairs(self, values: Sequence[SSAValue]) -> tuple[list[SSAValue], list[SSAValue]]:
         """Two buffers for each carried value: the first holds where it starts, the second its next."""
@@ -212,42 +222,58 @@ class HostBuilder:
         uses = [use for use in value.uses if not isinstance(use.operation, tsched.TileOp)]
         return len(uses) == 1 and uses[0].operation.parent is value.owner.parent
 
+    def _loop_body(self, op: tsched.WhileOp | tsched.ForOp, block: Block, moved: Sequence[int]) -> HostBuilder:
+        """A builder for a block of a loop: what moves is an argument, and what is kept a buffer from around."""
+        count, _, first = carried_in(op)
+        inner = self._inside(block, [*block.args[:first], *(block.args[first + at] for at in moved)])
+        for at in set(range(count)).difference(moved):
+            inner.values[block.args[first + at]] = self.values[op.results[at]]
+        return inner
+
     def _while(self, op: tsched.WhileOp) -> None:
-        current, following = self._pairs(op.operands)
         tests, body = (region.block for region in op.regions)
-        tester = self._inside(tests, tests.args)
+        moved = self._keep(op)
+        current, following = self._pairs([op.operands[at] for at in moved])
+        tester = self._loop_body(op, tests, moved)
         tester.translate(tests)
-        last = tests.last_op
-        assert last is not None
-        tester.emit("yield", [tester.values[last.operands[0]]])
+        tester.emit("yield", [tester.values[_yielded(tests)[0]]])
         insert_frees(tester.block)
-        inner = self._inside(body, body.args)
-        inner.fill(body, [inner.add_argument(tensor_of(argument)) for argument in body.args])
+        inner = self._loop_body(op, body, moved)
+        targets = [inner.add_argument(tensor_of(body.args[at])) for at in moved]
+        inner.fill(body, [_yielded(body)[at] for at in moved], targets)
         types = [buffer.type for buffer in current]
         new = self.emit("while", [*current, *following], {}, types, [tester.block, inner.block], like=op)
-        self.values.update(zip(op.results, new.results, strict=True))
+        self.values.update(zip((op.results[at] for at in moved), new.results, strict=True))
 
     def _for(self, op: tsched.ForOp) -> None:
         """Operands: bounds and the index (or neither), the carried twice, what is scanned, what is stacked."""
         body = op.regions[0].block
-        count = op.carried
-        bounds = list(op.operands[:2]) if op.length is None else []
-        given = op.operands[len(bounds) :]
-        current, following = self._pairs(given[:count])
-        index = [self.allocate(tensor_of(body.args[0]))] if bounds else []
+        count, start, first = carried_in(op)
+        moved = self._keep(op)
+        carried, scanned = [op.operands[start + at] for at in moved], op.operands[start + count :]
+        current, following = self._pairs(carried)
+        index = [self.allocate(tensor_of(value)) for value in body.args[:first]]
         stacked = [self._buffer_for(result) for result in op.results[count:]]
-        inner = self._inside(body, body.args[: len(index) + count])
-        targets = [inner.add_argument(tensor_of(value)) for value in given[:count]]
-        for argument in body.args[len(index) + count :]:
+        inner = self._loop_body(op, body, moved)
+        targets = [inner.add_argument(tensor_of(value)) for value in carried]
+        for argument in body.args[first + count :]:
             inner.values[argument] = inner.add_argument(tensor_of(argument))
         rows = [tensor_of(result).with_shape(tensor_of(result).shape[1:]) for result in op.results[count:]]
         targets += [inner.add_argument(row) for row in rows]
-        inner.fill(body, targets)
-        operands = [*(self.values[value] for value in bounds), *index, *current, *following]
-        operands += [*(self.values[value] for value in given[count:]), *stacked]
-        values = {**op.values(), "stacked": len(stacked)}
+        yielded = _yielded(body)
+        inner.fill(body, [*(yielded[at] for at in moved), *yielded[count:]], targets)
+        operands = [*(self.values[value] for value in op.operands[:start]), *index, *current, *following]
+        operands += [*(self.values[value] for value in scanned), *stacked]
+        values = {**op.values(), "carried": len(moved), "stacked": len(stacked), "in_place": ()}
         new = self.emit("for", operands, values, [b.type for b in current], [inner.block], like=op)
-        self.values.update(zip(op.results, [*new.results, *stacked], strict=True))
+        results = [*(op.results[at] for at in moved), *op.results[count:]]
+        self.values.update(zip(results, [*new.results, *stacked], strict=True))
+
+
+def _yielded(block: Block) -> Sequence[SSAValue]:
+    """What a body gives at its end."""
+    assert block.last_op is not None
+    return block.last_op.operands
 
 
 def _can_target(block: Block, value: SSAValue) -> bool:
@@ -255,5 +281,7 @@ def _can_target(block: Block, value: SSAValue) -> bool:
     if not isinstance(value, OpResult) or value.owner.parent is not block:
         return False
     op = value.owner
-    # What a loop carries ends in one of two buffers; which one is known only when it runs.
-    return isinstance(op, _MAKERS) and (not isinstance(op, tsched.ForOp) or value.index >= op.carried)
+    if isinstance(op, tsched.WhileOp | tsched.ForOp) and value.index < carried_in(op)[0]:
+        # What is carried ends in one of two buffers, and which one is known only when the loop runs, or in its own.
+        return value.index in kept_by(op)
+    return isinstance(op, _MAKERS)

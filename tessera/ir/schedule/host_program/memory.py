@@ -26,7 +26,9 @@ from tessera.ir.schedule.typed_ops import (
     ConstantOp,
     ForOp,
     FuseOp,
+    IfOp,
     LayoutOp,
+    ModuleOp,
     PrefetchOp,
     ReturnOp,
     TileOp,
@@ -51,6 +53,36 @@ def donated_in(program: Operation) -> tuple[int, ...]:
     return tuple(found.data) if isinstance(found, ValueAttr) else ()
 
 
+def body_of_loop(loop: WhileOp | ForOp) -> Block:
+    """The block that a loop runs in each iteration."""
+    return loop.regions[-1].block
+
+
+def carried_in(loop: WhileOp | ForOp) -> tuple[int, int, int]:
+    """How many values a loop of a plan carries, and the numbers of the first among its operands and its body's."""
+    if isinstance(loop, WhileOp):
+        return len(loop.results), 0, 0
+    return (loop.carried, 2, 1) if loop.length is None else (loop.carried, 0, 0)
+
+
+def kept_by(loop: WhileOp | ForOp) -> list[int]:
+    """The values that a loop of a plan carries and each iteration leaves in the memory where it found them."""
+    (count, _, first), block = carried_in(loop), body_of_loop(loop)
+    assert block.last_op is not None
+    return [at for at in range(count) if root_of(block.last_op.operands[at]) is block.args[first + at]]
+
+
+def writable_arguments(block: Block) -> tuple[int, ...]:
+    """The numbers of a block's arguments that it may write over: donated to a program, or carried by a loop."""
+    around = block.parent_op()
+    if isinstance(around, ModuleOp):
+        return donated_in(around)
+    if isinstance(around, WhileOp | ForOp) and block is body_of_loop(around):
+        count, _, first = carried_in(around)
+        return tuple(range(first, first + count))
+    return ()
+
+
 def kept_in(program: Operation) -> tuple[tuple[int, int], ...]:
     """Pairs (result, argument): the results of a host program that are in the memory of an argument."""
     last = program.regions[0].block.last_op
@@ -60,8 +92,8 @@ def kept_in(program: Operation) -> tuple[tuple[int, int], ...]:
 
 
 def overwritten_by(op: Operation) -> dict[int, SSAValue]:
-    """The operands that a group writes results over, by the number of the result."""
-    found = op.in_place if isinstance(op, FuseOp) else ()
+    """The operands that a group, or a loop, writes results over, by the number of the result."""
+    found = op.in_place if isinstance(op, FuseOp | WhileOp | ForOp) else ()
     return {result: op.operands[operand] for result, operand in enumerate(found) if operand >= 0}
 
 
@@ -107,12 +139,19 @@ def enclosing_op(op: Operation, block: Block) -> Operation:
     return op
 
 
-def may_be_written(program: Operation, value: SSAValue) -> bool:
-    """Whether the memory of a value is the program's own, or was donated by its caller."""
+_OWN = (FuseOp, PrefetchOp, IfOp, WhileOp, ForOp)
+"""Ops with results in memory that nobody else has."""
+
+
+def may_be_written(block: Block, value: SSAValue) -> bool:
+    """Whether the memory of a value belongs to a block: made there, donated by the caller, or carried by its loop.
+
+    What is captured from around a body stays as it is, for the next iteration or for the branch that is not taken.
+    """
     root = root_of(value)
     if isinstance(root, BlockArgument):
-        return root.block is program.regions[0].block and root.index in donated_in(program)
-    return isinstance(root.owner, FuseOp | PrefetchOp)
+        return root.block is block and root.index in writable_arguments(block)
+    return isinstance(root.owner, _OWN) and root.owner.parent is block
 
 
 def insert_frees(block: Block) -> None:

@@ -16,6 +16,7 @@ COST = (
     Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
 )
 """What an op that does something costs: written by the passes that know, and checked where they are done."""
+IN_PLACE = Attribute("in_place", "ints", (), "the operand that each result is written over; -1, or none, for its own")
 
 
 def host_op(*, attributes: tuple[Attribute, ...] = (), **fields: Any) -> OpSpec:

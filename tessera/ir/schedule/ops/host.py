@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr, ShapedAttr, TensorAttr
-from tessera.ir.schedule.ops import COST, host_op
+from tessera.ir.schedule.ops import COST, IN_PLACE, host_op
 from tessera.types.device import problem
 from tessera.types.dim import Dim
 from tessera.types.shape import is_refuted
@@ -108,7 +108,8 @@ _COLLECTIVES = (
 # Control flow of plans and host programs; bodies see the values around them. In a plan these ops work on values: a body
 # takes what a loop carries, and yields it. Once buffers are placed nothing is yielded but a condition: results are in
 # buffers that were allocated before, `while` and `for` take two for each carried value and swap them in each iteration,
-# and their results are the ones written last.
+# and their results are the ones written last. A carried value that every iteration updates in place is in one buffer,
+# which the bodies see as they see others around them.
 
 
 def has_buffers(op: SpecOp) -> bool:
@@ -180,7 +181,7 @@ _CONTROL_FLOW = (
         summary="A plan repeated as long as a condition on what it carries holds.",
         operands=("carried*",),
         results=("carried*",),
-        attributes=(_TRIPS, *COST),
+        attributes=(IN_PLACE, _TRIPS, *COST),
         regions=("condition", "body"),
         effects=frozenset({"memory"}),
         verify=_check_while,
@@ -196,6 +197,7 @@ _CONTROL_FLOW = (
             Attribute("stacked", "int", 0, "how many buffers are written, a row in each iteration, once placed"),
             Attribute("length", "dim", None, "how many iterations; without it the first two operands are the bounds"),
             Attribute("reverse", "bool", False, "from the last row to the first"),
+            IN_PLACE,
             _TRIPS,
             *COST,
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.schedule.kinds import kernel_kinds
-from tessera.ir.schedule.ops import COST, host_op
+from tessera.ir.schedule.ops import COST, IN_PLACE, host_op
 from tessera.ir.schedule.ops.mesh import check_mesh
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ SPECS = (
             Attribute("sizes", "sizes", (), "pairs (size of the body, dim here), where their names differ"),
             *COST,
             Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
-            Attribute("in_place", "ints", (), "the operand that each result is written over; -1, or none, for its own"),
+            IN_PLACE,
             Attribute("pipeline", "any", None, "how its loops prefetch: {double_buffer = true}, or {stages = 3}"),
             Attribute("launch", "int", -1, "groups of one body with one number, side by side, are one launch; or -1"),
             Attribute("rows", "int", -1, "the rows that its tiles are chosen for; -1 where those are its own"),

@@ -21,8 +21,9 @@ class PlaceBuffers(Pass):
     """Give every value a buffer: a result of the program its own, all others an `alloc` that is freed at the last use.
 
     Before: `%a = tsched.fuse @k(%x)`. After: `%a = tsched.alloc` and `tsched.call @k(%x, %a) sizes = [B]`. A result
-    that is `in_place` has the memory of its operand. A donated argument is returned without a copy. What is offloaded
-    is copied to an `alloc` in host memory, and from there to another one where it is prefetched.
+    that is `in_place` has the memory of its operand, and so has what iterations of a loop leave where they found it. A
+    donated argument is returned without a copy. What is offloaded is copied to an `alloc` in host memory, and from
+    there to another one where it is prefetched.
     """
 
     def run(self, module: ModuleOp) -> None:

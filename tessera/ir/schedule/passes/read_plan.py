@@ -291,8 +291,7 @@ class _Groups:
         if any(one.attributes.get(IN_PLACE) is True for one in tape.records) and not over:
             message = f"an op of `@{fuse.body}` writes over its operand, and the group does not say that it may"
             refuse(fuse, message, "leave `in_place` out of the op too, or restore it here")
-        is_inner = fuse.parent is not self.program.body.block
-        if over and (is_inner or not all(may_overwrite(fuse, function, result, self.machine) for result in over)):
+        if not all(may_overwrite(fuse, function, result, self.machine) for result in over):
             refuse(
                 fuse,
                 f"`in_place` is {list(fuse.in_place)}, and the kernel of `@{fuse.body}` reads more of what it "

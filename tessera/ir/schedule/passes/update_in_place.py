@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -18,16 +18,19 @@ from tessera.ir.base.tape import Tape, tape_key
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.emit.evaluate import Leaves, spec_of
 from tessera.ir.schedule.host_program.memory import (
-    donated_in,
+    carried_in,
     enclosing_op,
+    kept_by,
     may_be_written,
     overwritten_by,
     readers_of,
     root_of,
     strip_aliases,
+    writable_arguments,
 )
 from tessera.ir.schedule.plan import body_of, programs_in, tensor_of
-from tessera.ir.schedule.typed_ops import FuseOp
+from tessera.ir.schedule.typed_ops import ForOp, FuseOp, IfOp, WhileOp
+from tessera.ir.schedule.typed_ops import ModuleOp as PlanOp
 from tessera.ir.tile.facets import Contraction, Library, Pointwise
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
@@ -39,8 +42,13 @@ class UpdateInPlace(Pass):
 
     Before: `%1 = tsched.fuse @group0(%cache, %length, %row)`, whose `tgraph.kv_write` copies the cache. After: the same
     with `{in_place = [0]}`, and `tgraph.kv_write {in_place = true}`, which writes the row alone. The program may write
-    over values of its own, and over arguments that `tessera.donated` names. A donated counter is written over too,
-    after all readers of the old value: for that its group may move down to where the new one is first needed.
+    over values of its own, and over arguments that `tessera.donated` names. An update comes after all readers of the
+    old value: for that its group may move down to where the new one is first needed. Donated counters are updated so,
+    too.
+
+    A body of a loop may write over what the loop carries. What each iteration leaves in the memory where it found it
+    stays in one buffer: `tsched.for %s {in_place = [0]}` is that of `%s`, where nobody reads `%s` later, else the loop
+    starts from a copy.
 
     Results of maps are written over donated arguments that they read element by element, or do not read at all, as
     parameters and moments are by an optimizer: the first result of a type over the first donated argument of that
@@ -58,15 +66,34 @@ class UpdateInPlace(Pass):
         for program in programs_in(module):
             if any(op.name.startswith("tsched.collective") for op in program.walk()):
                 continue  # other work is moved between their start and wait
-            pairs = _pair_results(program)
-            groups = [op for op in program.regions[0].block.ops if isinstance(op, FuseOp)]
-            written, reads = _Overwritten(groups), _BodyReads()
-            for op in groups:
-                if op.body in functions:
-                    _update(program, op, functions, written)
-                    if op.kind in kinds and not op.in_place and pairs:
-                        _overwrite_arguments(program, op, functions, pairs, written, reads)
-                    written.note(op)
+            _update_block(program.regions[0].block, functions, kinds, _BodyReads())
+
+
+def _update_block(block: Block, functions: Mapping[str, SpecOp], kinds: Collection[str], reads: _BodyReads) -> None:
+    """Let groups and loops of a block, those inside loops before, write over their operands."""
+    pairs = _pair_results(block)
+    writers = [op for op in block.ops if isinstance(op, FuseOp | WhileOp | ForOp | IfOp)]
+    written = _Overwritten(writers)
+    for op in writers:
+        for region in op.regions:
+            _update_block(region.block, functions, kinds, reads)
+        if isinstance(op, WhileOp | ForOp):
+            _take_operands(block, op, written)
+        elif isinstance(op, FuseOp) and op.body in functions:
+            _update(block, op, functions, written)
+            if op.kind in kinds and not op.in_place and pairs:
+                _overwrite_arguments(block, op, functions, pairs, written, reads)
+        written.note(op)
+
+
+def _take_operands(block: Block, loop: WhileOp | ForOp, written: _Overwritten) -> None:
+    """Let a loop work in the memory of the values that it starts from, as far as its body stays in one memory."""
+    count, first, _ = carried_in(loop)
+    found = [-1] * count
+    for at in kept_by(loop):
+        if _may_write(block, loop, loop.operands[first + at], loop, at, written):
+            found[at] = first + at
+    loop.in_place = tuple(found) if max(found, default=-1) >= 0 else ()
 
 
 def may_overwrite(fuse: FuseOp, function: SpecOp, result: int, machine: Machine) -> bool:
@@ -86,39 +113,43 @@ def may_overwrite(fuse: FuseOp, function: SpecOp, result: int, machine: Machine)
 
 
 class _Overwritten:
-    """The groups that write over each value: few, though every update reads the scalars of an optimizer."""
+    """The groups and loops that write over each value: few, though all updates read the scalars of an optimizer."""
 
-    def __init__(self, groups: Iterable[FuseOp]) -> None:
-        self._groups: dict[SSAValue, list[FuseOp]] = {}
+    def __init__(self, groups: Iterable[Operation]) -> None:
+        self._groups: dict[SSAValue, list[Operation]] = {}
         for group in groups:
             self.note(group)
 
-    def note(self, group: FuseOp) -> None:
-        """Count a group among them, if it is one."""
+    def note(self, group: Operation) -> None:
+        """Count one among them, if it writes over any."""
         for old in overwritten_by(group).values():
             known = self._groups.setdefault(strip_aliases(old), [])
             known += [] if group in known else [group]
 
-    def is_before(self, value: SSAValue, fuse: FuseOp, before: Operation) -> bool:
+    def is_before(self, value: SSAValue, fuse: Operation, before: Operation) -> bool:
         """Whether one other than `fuse` writes over a value in front of an op."""
         groups = self._groups.get(strip_aliases(value), ())
         return any(group is not fuse and group.is_before_in_block(before) for group in groups)
 
 
-# Maps and contractions over donated arguments.
+# Maps and contractions over arguments that a block may write over.
 
 
-def _pair_results(program: SpecOp) -> dict[tuple[FuseOp, int], int]:
-    """The donated argument that each result of a group is to be written over, where the program returns it."""
-    block = program.regions[0].block
+def _pair_results(block: Block) -> dict[tuple[FuseOp, int], int]:
+    """The argument that each result of a group is to be written over: a donated one, where the program returns it.
+
+    What an iteration of a loop computes goes over what the loop carried there.
+    """
     last = block.last_op
     assert last is not None
+    numbers = writable_arguments(block)
     free: dict[Attribute, list[int]] = {}
-    for number in donated_in(program):
+    for number in numbers:
         free.setdefault(block.args[number].type, []).append(number)
+    is_loop = not isinstance(block.parent_op(), PlanOp)
     found: dict[tuple[FuseOp, int], int] = {}
-    for output in last.operands:
-        queue = free.get(output.type)
+    for at, output in enumerate(last.operands[: len(numbers)] if is_loop else last.operands):
+        queue = [numbers[at]] if is_loop else free.get(output.type)
         if not queue:
             continue
         number, value = queue.pop(0), strip_aliases(output)
@@ -128,7 +159,7 @@ def _pair_results(program: SpecOp) -> dict[tuple[FuseOp, int], int]:
 
 
 def _overwrite_arguments(
-    program: SpecOp,
+    block: Block,
     fuse: FuseOp,
     functions: Mapping[str, SpecOp],
     pairs: Mapping[tuple[FuseOp, int], int],
@@ -136,7 +167,7 @@ def _overwrite_arguments(
     reads: _BodyReads,
 ) -> None:
     """Write the results of a group over the arguments they are paired with, as far as it may; it may move for it."""
-    function, block = body_of(fuse, functions), program.regions[0].block
+    function = body_of(fuse, functions)
     is_elementwise = reads.finder(tape_of(function.regions[0].block))
     chosen: dict[int, SSAValue] = {}
     before: Operation = fuse
@@ -149,9 +180,9 @@ def _overwrite_arguments(
         is_early = position is limit or position.is_before_in_block(limit)
         # What the group does not read is free once all others have read it.
         is_apart = old not in fuse.operands or is_elementwise(list(fuse.operands).index(old), result)
-        if is_early and is_apart and _may_write(program, fuse, old, position, result, written):
+        if is_early and is_apart and _may_write(block, fuse, old, position, result, written):
             chosen[result], before = old, position
-    if not chosen or not all(_may_write(program, fuse, old, before, result, written) for result, old in chosen.items()):
+    if not chosen or not all(_may_write(block, fuse, old, before, result, written) for result, old in chosen.items()):
         return
     if before is not fuse:
         fuse.detach()
@@ -246,27 +277,37 @@ def _is_elementwise(body: Tape, operand: int, result: int) -> bool:
 # Ops that update an operand, and counters.
 
 
-def _update(program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp], written: _Overwritten) -> None:
+def _update(block: Block, fuse: FuseOp, functions: Mapping[str, SpecOp], written: _Overwritten) -> None:
     body = body_of(fuse, functions).regions[0].block
     writer = _writer(body)
     if writer is not None:
         number = _argument(body, writer)
-        if number >= 0 and _may_write(program, fuse, fuse.operands[number], fuse, 0, written):
+        if number >= 0 and _move_and_write(block, fuse, number, written):
             writer.set_value("in_place", True)
-            fuse.in_place = (number,)
             if fuse.bytes is not None:
                 # What is not updated is neither read nor written.
                 fuse.bytes = fuse.bytes - tensor_of(fuse.operands[number]).bytes * 2
         return
     for number in _counters(fuse, body):
-        reader = _first_reader(fuse)
-        if _may_write(program, fuse, fuse.operands[number], reader, 0, written):
-            block = fuse.parent
-            assert block is not None
-            fuse.detach()
-            block.insert_op_before(fuse, reader)
-            fuse.in_place = (number,)
+        if _move_and_write(block, fuse, number, written):
             return
+
+
+def _move_and_write(block: Block, fuse: FuseOp, number: int, written: _Overwritten) -> bool:
+    """Let a group write its result over an operand, behind all others that read it; whether it may."""
+    old = fuse.operands[number]
+    if not may_be_written(block, old):
+        return False
+    position = _after_readers(fuse, old, fuse, block)
+    limit = _first_reader(fuse)
+    is_early = position is limit or position.is_before_in_block(limit)
+    if not is_early or not _may_write(block, fuse, old, position, 0, written):
+        return False
+    if position is not fuse:
+        fuse.detach()
+        block.insert_op_before(fuse, position)
+    fuse.in_place = (number,)
+    return True
 
 
 def _writer(body: Block) -> SpecOp | None:
@@ -301,14 +342,13 @@ def _counters(fuse: FuseOp, body: Block) -> list[int]:
 
 
 def _may_write(
-    program: SpecOp, fuse: FuseOp, old: SSAValue, before: Operation, result: int, written: _Overwritten
+    block: Block, fuse: SpecOp, old: SSAValue, before: Operation, result: int, written: _Overwritten
 ) -> bool:
-    """Whether nothing but the group reads a value from op `before` on, in front of which the group will be.
+    """Whether nothing but the group or loop reads a value from op `before` on, in front of which it will be.
 
     Nor may the group move behind one that has written over anything it reads.
     """
-    block = program.regions[0].block
-    if old.type != fuse.results[result].type or not may_be_written(program, old):
+    if old.type != fuse.results[result].type or not may_be_written(block, old):
         return False
     if sum(root_of(value) is root_of(old) for value in fuse.operands) > (old in fuse.operands):
         return False
