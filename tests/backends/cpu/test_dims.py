@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tessera.ir.target.llvm.instructions import dim_value
+from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.llvm.text import ModuleText
-from tessera.types.dim import parse_dim
+from tessera.types.dim import Dim, atom_dim, parse_dim
 from tests.backends.cpu.jit import build, targets
 
 EXPRESSIONS = (
@@ -46,3 +48,35 @@ def test_known_sizes_need_no_instruction(b: int, s: int) -> None:
     for text in ("B*S + 3", "(B + 3) floordiv 4", "max(B, S)"):
         value = dim_value(f, parse_dim(text), {"B": b, "S": s})
         assert value.text == str(parse_dim(text).evaluate({"B": b, "S": s}))
+
+
+def test_a_part_that_is_there_many_times_is_computed_once() -> None:
+    nested = Dim.symbol("B")
+    for divisor in range(2, 12):
+        nested = atom_dim("floordiv", nested * nested + nested, Dim.of(divisor))
+    f = ModuleText(targets()[0]).function("f", [("i64", "b")], "i64")
+    f.ret(dim_value(f, nested, {"B": f.arguments[0]}))
+    assert len(re.findall(" [su]div ", f.text())) == 10
+
+
+@pytest.mark.parametrize("b", [3, 30])
+def test_a_part_is_used_again_only_where_it_was_computed_on_every_path(b: int) -> None:
+    module, whole, half, third = ModuleText(targets()[0]), *map(parse_dim, ("B mod 7", "B floordiv 2", "B floordiv 3"))
+    f = module.function("f", [("i64", "b")], "i64")
+    size = f.arguments[0]
+
+    def dim(wanted: Dim) -> Value:
+        return dim_value(f, wanted, {"B": size}, f.parts)
+
+    first = dim(whole)
+    (chosen,) = f.if_(f.icmp("slt", size, 9), lambda: dim(half), lambda: dim(third + whole))
+    (counted,) = f.loop(0, size, 1, lambda at, sums: [f.add(sums[0], dim(third))], [f.const_i(0)])
+    (grown,) = f.while_(
+        [f.const_i(0)], lambda sums: f.icmp("slt", sums[0], dim(half)), lambda sums: [f.add(sums[0], dim(third + 1))]
+    )
+    f.ret(f.add(f.add(f.add(first, chosen), f.add(counted, grown)), dim(half + third + whole)))
+    assert len(re.findall("[su]rem", f.text())) == 1
+    rest, trips = b % 7, -(-(b // 2) // (b // 3 + 1))
+    picked = b // 2 if b < 9 else b // 3 + rest
+    wanted = rest + picked + b * (b // 3) + trips * (b // 3 + 1) + b // 2 + b // 3 + rest
+    assert build(module)("f", b) == wanted

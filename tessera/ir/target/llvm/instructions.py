@@ -551,14 +551,17 @@ class Instructions:
 # Dims as i64 arithmetic: the exact value of any expression over sizes and coordinates, at run time.
 
 
-def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index]) -> Value:
+def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index], parts: dict[Atom, Index] | None = None) -> Value:
     """The value of `dim`, where `env` gives its symbols; none of them is negative.
 
     Quotients and remainders round toward minus infinity, and are 0 for a divisor of 0, as `Dim.evaluate` has it.
+    A part that is there many times is computed once: sizes of sizes, written out, grow exponentially. `parts` holds
+    those that are computed already, of the same `env`, and takes new ones.
     """
+    made: dict[Atom, Index] = {} if parts is None else parts
     total: Index = 0
     for number, (monomial, coefficient) in enumerate(dim.terms):
-        part = _multiply(f, monomial, env)
+        part = _multiply(f, monomial, env, made)
         if number == 0:
             total = part if coefficient == 1 else f.mul(part, coefficient)
         elif coefficient < 0 and constant_of(total) != 0:
@@ -568,24 +571,25 @@ def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index]) -> Value:
     return f.index(total)
 
 
-def _multiply(f: Instructions, monomial: Monomial, env: Mapping[str, Index]) -> Index:
+def _multiply(f: Instructions, monomial: Monomial, env: Mapping[str, Index], made: dict[Atom, Index]) -> Index:
     if not monomial:
         return 1
-    result = _atom(f, monomial[0], env)
+    result = _atom(f, monomial[0], env, made)
     for atom in monomial[1:]:
-        result = f.mul(result, _atom(f, atom, env))
+        result = f.mul(result, _atom(f, atom, env, made))
     return result
 
 
-def _atom(f: Instructions, atom: Atom, env: Mapping[str, Index]) -> Index:
+def _atom(f: Instructions, atom: Atom, env: Mapping[str, Index], made: dict[Atom, Index]) -> Index:
     if atom.kind == "symbol":
         return env[atom.name]
-    first, second = (dim_value(f, arg, env) for arg in atom.args)
-    if atom.kind == "max":
-        return f.smax(first, second)
-    if atom.kind == "min":
-        return f.smin(first, second)
-    return _divide(f, atom, first, second)
+    if atom not in made:
+        first, second = (dim_value(f, arg, env, made) for arg in atom.args)
+        if atom.kind in ("max", "min"):
+            made[atom] = f.smax(first, second) if atom.kind == "max" else f.smin(first, second)
+        else:
+            made[atom] = _divide(f, atom, first, second)
+    return made[atom]
 
 
 def _divide(f: Instructions, atom: Atom, first: Value, second: Value) -> Value:

@@ -25,7 +25,7 @@ from tessera.ir.target.llvm.instructions import (
     constant_text,
     dim_value,
 )
-from tessera.types.dim import Dim, product
+from tessera.types.dim import Atom, Dim, product
 from tessera.types.shape import TensorType
 
 Results: TypeAlias = "Sequence[Value] | Value | None"
@@ -154,6 +154,8 @@ class FunctionText(Instructions):
         self._head = f"define {linkage}{ret} @{name}({signature}) {inlining}#0 {{"
         self._block = "entry"
         self._closed = False
+        self.parts: dict[Atom, Index] = {}
+        """Parts of dims that are computed on every path to here, where all dims are of the same sizes."""
 
     def text(self) -> str:
         """The function as LLVM reads it."""
@@ -217,7 +219,7 @@ class FunctionText(Instructions):
         if first is not None and last is not None and first >= last:
             return list(starts)
         lo, hi = self.index(lo), self.index(hi)
-        before, top, after = self._block, self._label(), self._label()
+        before, top, after, parts = self._block, self._label(), self._label(), dict(self.parts)
         if guarded:
             self._branch(self.icmp("slt", lo, hi), top, after)
         else:
@@ -237,6 +239,7 @@ class FunctionText(Instructions):
             phis.append(f"  {head.text} = phi {head.type} [{start.text}, %{before}], [{out.text}, %{latch}]")
         self._lines[position] = "\n".join(phis)
         self._place(after)
+        self.parts = parts
         if not guarded:
             return outs
         return [self._phi([(start, before), (out, latch)]) for start, out in zip(starts, outs, strict=True)]
@@ -249,6 +252,7 @@ class FunctionText(Instructions):
     ) -> list[Value]:
         """Repeat `body(values)` while `condition(values)` holds; returns the last carried values."""
         before, top, inside, after = self._block, self._label(), self._label(), self._label()
+        parts = dict(self.parts)
         self._jump(top)
         self._place(top)
         heads = [Value(value.type, self._name()) for value in carried]
@@ -265,6 +269,7 @@ class FunctionText(Instructions):
             for head, start, out in zip(heads, carried, outs, strict=True)
         )
         self._place(after)
+        self.parts = parts
         return heads
 
     def if_(
@@ -293,8 +298,10 @@ class FunctionText(Instructions):
 
     def _arm(self, label: str, body: Callable[[], Results], after: str) -> tuple[list[Value], str] | None:
         """Emit one branch; its values and last block, or None when it returned."""
+        parts = dict(self.parts)
         self._place(label)
         values = _as_list(body())
+        self.parts = parts
         if self._closed:
             return None
         self._jump(after)
@@ -406,7 +413,7 @@ class HostProgram(ABC):
 
     def dim(self, dim: Dim) -> Value:
         """The value of a dim."""
-        return dim_value(self.f, dim, self.symbols)
+        return dim_value(self.f, dim, self.symbols, self.f.parts)
 
     def _block(self, block: Block) -> None:
         for op in block.ops:
