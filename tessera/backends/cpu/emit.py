@@ -127,6 +127,7 @@ class Emitter:
 
     def run(self) -> None:
         self.enter(self.f.arguments[0])
+        self.f.hoist(self.env)
         self.ops(self.kernel.regions[0].block)
 
     def enter(self, context: Value) -> None:

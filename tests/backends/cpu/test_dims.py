@@ -80,3 +80,32 @@ def test_a_part_is_used_again_only_where_it_was_computed_on_every_path(b: int) -
     picked = b // 2 if b < 9 else b // 3 + rest
     wanted = rest + picked + b * (b // 3) + trips * (b // 3 + 1) + b // 2 + b // 3 + rest
     assert build(module)("f", b) == wanted
+
+
+def test_what_sizes_decide_is_divided_once_and_before_loops() -> None:
+    module = ModuleText(targets()[0])
+    f = module.function("f", [("i64", "b")], "i64")
+    size = f.add(f.arguments[0], 1)
+    f.hoist({"B": size})
+    nested, moving = parse_dim("(B floordiv 3 + 5) mod 7"), parse_dim("(B floordiv 3 + i) floordiv 5")
+
+    def inside(at: Value, sums: list[Value]) -> list[Value]:
+        return [f.add(sums[0], dim_value(f, nested + moving, {"B": size, "i": at}))]
+
+    (total,) = f.loop(0, size, 1, inside, [f.const_i(0)])
+    f.ret(f.add(total, dim_value(f, nested, {"B": f.arguments[0]})))  # another B
+    before, loop, after = re.split(r"^L\d+:", f.text(), maxsplit=2, flags=re.M)
+    assert [len(re.findall(" [su](?:div|rem) ", part)) for part in (before, loop, after)] == [2, 1, 2]
+    for b in (0, 4, 29):
+        sizes = [{"B": b + 1, "i": at} for at in range(b + 1)]
+        wanted = sum((nested + moving).evaluate(env) for env in sizes) + nested.evaluate({"B": b})
+        assert build(module)("f", b) == wanted
+
+
+@pytest.mark.parametrize("kind", ["floordiv", "mod"])
+def test_signed_quotients_by_powers_of_two_need_no_division(kind: str) -> None:
+    module, dim = ModuleText(targets()[0]), atom_dim(kind, parse_dim("B - 11"), Dim.of(8))
+    f = module.function("f", [("i64", "b")], "i64")
+    f.ret(dim_value(f, dim, {"B": f.arguments[0]}))
+    assert not re.search("div|rem", f.text())
+    assert [build(module)("f", b) for b in range(20)] == [dim.evaluate({"B": b}) for b in range(20)]

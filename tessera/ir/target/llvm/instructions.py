@@ -216,6 +216,9 @@ class Instructions:
         """Whether dims are divided by constants in 32 bits: all that is divided is known to fit."""
         self.known: dict[str, Value] | None = None
         """What the block has computed, by its text, where that is to be computed once; emptied with each block."""
+        self._first: list[str] = []
+        self._sizes: Mapping[str, Index] = {}
+        self._hoisted: dict[Atom, Index] = {}
 
     def _name(self) -> str:
         self._count += 1
@@ -232,6 +235,25 @@ class Instructions:
         if self.known is not None and expression.split(" ", 1)[0] in _PURE:
             self.known[expression] = made
         return made
+
+    def hoist(self, sizes: Mapping[str, Index]) -> None:
+        """End the first lines, behind which parts of dims that `sizes` alone decide go from now on, once each.
+
+        These lines are in the first block. No optimiser moves divisions out of loops.
+        """
+        self._first, self._lines, self._sizes = self._lines, [], dict(sizes)
+
+    def hoisted(self, atom: Atom, env: Mapping[str, Index]) -> Index | None:
+        """The value of a part of a dim behind the first lines, or None where it is not of the sizes they have."""
+        names = atom.args[0].symbols | atom.args[1].symbols
+        if not self._sizes or any(self._sizes.get(name) != env[name] for name in names):
+            return None
+        if atom not in self._hoisted:
+            lines, known = self._lines, self.known
+            self._lines, self.known = self._first, None
+            self._hoisted[atom] = _combine(self, atom, self._sizes, self._hoisted)
+            self._lines, self.known = lines, known
+        return self._hoisted[atom]
 
     def line(self, text: str) -> None:
         """Any instruction without a result, given as text."""
@@ -584,12 +606,16 @@ def _atom(f: Instructions, atom: Atom, env: Mapping[str, Index], made: dict[Atom
     if atom.kind == "symbol":
         return env[atom.name]
     if atom not in made:
-        first, second = (dim_value(f, arg, env, made) for arg in atom.args)
-        if atom.kind in ("max", "min"):
-            made[atom] = f.smax(first, second) if atom.kind == "max" else f.smin(first, second)
-        else:
-            made[atom] = _divide(f, atom, first, second)
+        hoisted = f.hoisted(atom, env)
+        made[atom] = _combine(f, atom, env, made) if hoisted is None else hoisted
     return made[atom]
+
+
+def _combine(f: Instructions, atom: Atom, env: Mapping[str, Index], made: dict[Atom, Index]) -> Index:
+    first, second = (dim_value(f, arg, env, made) for arg in atom.args)
+    if atom.kind in ("max", "min"):
+        return f.smax(first, second) if atom.kind == "max" else f.smin(first, second)
+    return _divide(f, atom, first, second)
 
 
 def _divide(f: Instructions, atom: Atom, first: Value, second: Value) -> Value:
@@ -623,7 +649,11 @@ def _divide_words(f: Instructions, kind: str, word: Value, divisor: int, is_posi
 
 
 def _floor_divide(f: Instructions, kind: str, first: Value, divisor: Value) -> Value:
-    """Python's `//` or `%` from the machine's, which cut toward zero."""
+    """Python's `//` or `%` from the machine's, which cut toward zero; shifts and masks round down."""
+    number = constant_of(divisor) or 0
+    if number > 0 and not number & (number - 1) and constant_of(first) is None:
+        by = number.bit_length() - 1 if kind == "floordiv" else number - 1
+        return f.op("ashr" if kind == "floordiv" else "and", first, f.const_i(by))
     remainder = f.srem(first, divisor)
     is_off = f.op("and", f.icmp("ne", remainder, 0), f.icmp("slt", f.op("xor", remainder, divisor), 0))
     if kind == "mod":

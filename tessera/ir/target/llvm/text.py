@@ -161,7 +161,7 @@ class FunctionText(Instructions):
         """The function as LLVM reads it."""
         if not self._closed:
             raise ValueError(f"function `{self.name}` has no return at its end")
-        return "\n".join([self._head, "entry:", *self._allocas, *self._lines, "}\n"])
+        return "\n".join([self._head, "entry:", *self._allocas, *self._first, *self._lines, "}\n"])
 
     def _label(self) -> str:
         self._count += 1
