@@ -221,6 +221,28 @@ def f(q: ts.KTile["S", "D", ts.f32], k: ts.KTile["K", "D", ts.f32], v: ts.KTile[
     return acc / total[:, None]
 
 f(x, x, x)""",
+    "tessera.tile.all_reduce": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32]):
+    T = tile.context()
+    return tile.all_reduce(tile.load(x, rows=T.m, cols=T.n), "tp", op="max") * 2.0
+
+with ts.dist.mesh(tp=1):
+    print(f(x))""",
+    "tessera.tile.all_gather": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32], out: ts.KTile["R", "M", "N", ts.f32], *, R: int):
+    T = tile.context()
+    for rank, part in enumerate(tile.all_gather(tile.load(x, T.m, T.n), "tp")):
+        tile.store(out, part, rank, T.m, T.n)
+
+with ts.dist.mesh(tp=1):
+    print(f(x, R=1).shape)""",
+    "tessera.tile.reduce_scatter": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32]):
+    T = tile.context()
+    return tile.reduce_scatter([tile.load(x, T.m, T.n)], "tp")
+
+with ts.dist.mesh(tp=1):
+    print(f(x))""",
     "tessera.NVFP4": "ts.NVFP4()",
     "tessera.Inference": "ts.Inference()",
     "tessera.Training": "ts.Training()",

@@ -23,6 +23,7 @@ PAGES = EXAMPLES.parent / "docs" / "guide" / "examples"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOY: dict[str, dict[str, Any]] = {
     "cluster": {"steps": 2, "width": 16, "folder": ""},
+    "collective_kernel": {"ranks": 2, "M": 5, "K": 12, "N": 16},
     "contracts": {"B": 2, "S": 5, "H": 2, "E": 8},
     "data_parallel": {"ranks": 2, "steps": 2, "width": 16},
     "demo": {"steps": 4, "width": 16, "depth": 1, "length": 40, "batch": 2, "files": 12, "folder": ""},

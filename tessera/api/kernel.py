@@ -43,6 +43,7 @@ from tessera.frontend.size import size_of
 from tessera.frontend.trace import TracedFunction
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
+from tessera.ir.tile.collective_parts import Collective
 from tessera.runtime.foreign import adopt, adopt_tensors
 from tessera.types.device import Device
 from tessera.types.machine import Machine
@@ -284,13 +285,12 @@ class Kernel:
         types = [_type_of(operand) for operand in operands]
         instance = KernelInstance(self.definition, self._statics(arguments), self.given, rows_of(types))
         try:
-            name = instance.register_name(types)
+            results = _record_parts(instance, operands, types)
         except NeedsNumber as need:
             need.kernel = self.name
             if self._jit.is_own_trace or is_answered():
                 raise
             raise free_dim_error(need) from None
-        results: tuple[Any, ...] = apply("kernel_call", operands, {"kernel": name})
         shaped = [_apart(result, lead) for result in results]
         return shaped[0] if len(shaped) == 1 else tuple(shaped)
 
@@ -525,6 +525,31 @@ def _type_of(operand: Any) -> TensorType:
     if concrete is None:
         raise RuntimeArgumentError(f"a kernel takes tensors, got {type(operand).__name__}")
     return concrete
+
+
+def _record_parts(instance: KernelInstance, operands: Sequence[Any], types: Sequence[TensorType]) -> tuple[Any, ...]:
+    """The results of a kernel as an op; with collectives, as an op for each part, and collectives between them."""
+    received: list[Any] = []
+    results: tuple[Any, ...] = ()
+    for part, own in instance.parts(types):
+        given = [*operands, *(received[number] for number in part.received)]
+        name = own.register_name([*types, *part.program.arguments[len(types) : part.program.inputs]])
+        results = apply("kernel_call", given, {"kernel": name})
+        if part.collective is not None:
+            received.append(_communicate(part.collective, results[0]))
+    return results
+
+
+def _communicate(collective: Collective, sent: Any) -> Any:
+    """What a rank receives of a collective of tiles, with a first axis of ranks where it gathers."""
+    from tessera.api import collectives  # noqa: PLC0415 - few kernels have any
+
+    axis, shape = collective.axis, tuple(size_of(dim) for dim in shape_dims(sent))
+    if collective.name == "all_reduce":
+        return collectives.all_reduce(sent, axis, collective.reduction)
+    if collective.name == "all_gather":
+        return collectives.all_gather(reshape(sent, (1, *shape)), axis)
+    return reshape(collectives.reduce_scatter(sent, axis, 0, collective.reduction), shape[1:])
 
 
 def _apart(result: Any, lead: Sequence[Any]) -> Any:

@@ -17,6 +17,7 @@ from tessera.compiler.backend import machines, manifest_of
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import CompilationError
 from tessera.ir.base import dispatch
+from tessera.ir.tile.collective_parts import has_collectives
 from tessera.runtime.private_files import open_folder, open_lock, write_file
 from tessera.types.schedule import Schedule, Space
 
@@ -121,9 +122,16 @@ class Tuning:
         points = list(self.space)
         for schedule in points:
             try:
-                numeric = kernel.with_schedule(schedule).program(*args, **kwargs).numeric
+                program = kernel.with_schedule(schedule).program(*args, **kwargs)
             except CompilationError:
                 continue
+            if has_collectives(program):
+                raise ScheduleError(
+                    f"`autotune` measures on a rank alone, and `{kernel.name}` communicates with other ranks",
+                    notes=("rule: all ranks run one schedule of a kernel with collectives",),
+                    fix="give it a schedule, as in `@kernel(Schedule(block=(64, 128)))`",
+                )
+            numeric = program.numeric
             self.pinned = numeric
             kept = [one for one in points if all(getattr(one, name) == getattr(schedule, name) for name in numeric)]
             self.dropped += [(one, f"`{', '.join(numeric)}` changes results") for one in points if one not in kept]

@@ -11,7 +11,9 @@ from tessera.frontend.kernel.block_scope import check_fixed
 from tessera.frontend.kernel.definition import KernelDefinition, Rows
 from tessera.frontend.kernel.legality import check_width, pad_rows
 from tessera.ir.base.dispatch import Outcome, register
+from tessera.ir.tile.collective_parts import Part, has_collectives, split_at_collectives
 from tessera.ir.tile.records import KernelProgram
+from tessera.runtime.ranks.world import mesh_in_force
 from tessera.types.machine import Machine
 from tessera.types.schedule import Schedule
 from tessera.types.shape import TensorType
@@ -29,7 +31,10 @@ def candidates(usual: tuple[int, ...], numeric: Sequence[str], between: bool = F
 
 
 class KernelInstance:
-    """One use of a kernel: what it computes is known but for the types of its operands."""
+    """One use of a kernel: what it computes is known but for the types of its operands.
+
+    Of a kernel with collectives it may be one `part`: the number of it, and of the operands of the whole kernel.
+    """
 
     def __init__(
         self,
@@ -37,9 +42,28 @@ class KernelInstance:
         statics: Mapping[str, Any],
         schedule: Schedule | None = None,
         rows: Rows = (),
+        part: tuple[int, int] | None = None,
     ) -> None:
         self.definition, self.statics, self.schedule, self.rows = definition, dict(statics), schedule, tuple(rows)
+        self.part, self.mesh = part, mesh_in_force()
         self._programs: dict[Any, KernelProgram] = {}
+
+    def _with(self, schedule: Schedule | None = None, part: tuple[int, int] | None = None) -> KernelInstance:
+        """The same kernel under another schedule, or a part of it."""
+        with self.mesh:
+            rest = (self.rows, part or self.part)
+            return KernelInstance(self.definition, self.statics, schedule or self.schedule, *rest)
+
+    def parts(self, types: Sequence[TensorType]) -> list[tuple[Part, KernelInstance]]:
+        """The kernels that a call is, in order, with exchanges between ranks behind all but the last."""
+        found = split_at_collectives(self.unpadded_program(types))
+        if len(found) == 1:
+            return [(found[0], self)]
+        return [(part, self._with(part=(number, len(types)))) for number, part in enumerate(found)]
+
+    def _complete(self, kind: str, types: Sequence[TensorType]) -> Schedule:
+        """The schedule for these operands, those that were received aside."""
+        return self.definition.complete(self.schedule, kind, types if self.part is None else types[: self.part[1]])
 
     def program(self, types: Sequence[TensorType], kind: str = "cpu") -> KernelProgram:
         """The kernel on tiles for operands of these types, on a kind of machine."""
@@ -47,16 +71,17 @@ class KernelInstance:
         found = self._programs.get(key)
         if found is None:
             found = self.unpadded_program(types, kind)
-            is_padded = backend_for_kind(kind).keeps_rows_in_registers
+            is_padded = backend_for_kind(kind).keeps_rows_in_registers and not has_collectives(found)
             found = self._programs[key] = pad_rows(found) if is_padded else found
         return found
 
     def unpadded_program(self, types: Sequence[TensorType], kind: str = "cpu") -> KernelProgram:
         """The kernel on tiles as it was written, rows of any width among them."""
-        schedule = self.definition.complete(self.schedule, kind, types)
-        found = self.definition.build(types, self.statics, schedule, self.rows)
+        given = types if self.part is None else types[: self.part[1]]
+        with self.mesh:  # a compilation may come after the scope of the mesh
+            found = self.definition.build(given, self.statics, self._complete(kind, types), self.rows)
         check_fixed(self.definition.name, found.fixed, self.schedule)
-        return found
+        return found if self.part is None else split_at_collectives(found)[self.part[0]].program
 
     def register_name(self, types: Sequence[TensorType]) -> str:
         """The name that ops call it by: the same for the same work, in every process.
@@ -96,13 +121,13 @@ class KernelInstance:
             self.check(call.operands, call.machine, tries=False)
             return self.program(call.operands, kind)
         made = self.program(call.operands, kind)
-        usual = self.definition.complete(None, kind, call.operands).block
+        usual = self._complete(kind, call.operands).block
         block = call.choose("kernel.block", self._blocks(call.operands, call.machine))
         return made if tuple(block) == usual else self._under(block).program(call.operands, kind)
 
     def _blocks(self, types: Sequence[TensorType], machine: Machine) -> Sequence[tuple[int, ...]]:
         """Blocks to choose from, the one that does best by the model of the machine first."""
-        usual = self.definition.complete(None, machine.kind, types).block
+        usual = self._complete(machine.kind, types).block
         between = machine.is_gpu and self.definition.has_dots
         blocks = candidates(usual, self.program(types, machine.kind).numeric, between)
         if not machine.is_gpu:
@@ -114,7 +139,7 @@ class KernelInstance:
     def discover(self, types: Sequence[TensorType], machine: Machine) -> Schedule:
         """The schedule that is in force for such operands: the one given, or the one that is found for a machine."""
         if self.schedule is not None:
-            return self.definition.complete(self.schedule, machine.kind, types)
+            return self._complete(machine.kind, types)
         first, *others = self._blocks(types, machine)
         why = f"found for {machine.cpu or machine.name}, the first of {1 + len(others)} blocks"
         return Schedule(block=first, lineage=(f"{why}{self._share(first, types, machine)}",))
@@ -129,7 +154,7 @@ class KernelInstance:
         return "" if share is None else f": {share:.0%} of it are at work"
 
     def _under(self, block: Sequence[int]) -> KernelInstance:
-        return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block)), self.rows)
+        return self._with(Schedule(block=tuple(block)))
 
     def check(self, types: Sequence[TensorType], machine: Machine, *, tries: bool = True) -> None:
         """Raises ScheduleError (T0401) where the machine cannot carry the schedule out: its numbers, and its code.
@@ -139,9 +164,9 @@ class KernelInstance:
         from tessera.frontend.kernel.legality import check  # noqa: PLC0415 - for schedules that users give
 
         def build(schedule: Schedule) -> KernelProgram:
-            return KernelInstance(self.definition, self.statics, schedule, self.rows).program(types, machine.kind)
+            return self._with(schedule).program(types, machine.kind)
 
-        schedule = self.definition.complete(self.schedule, machine.kind, types)
+        schedule = self._complete(machine.kind, types)
         source = self.definition.source
         span = source.span(source.tree)
         if not (tries and machine.is_gpu):
@@ -149,7 +174,11 @@ class KernelInstance:
             return
         from tessera.compiler.kernel_trial import refusal  # noqa: PLC0415 - it needs xDSL
 
-        check(build, schedule, machine, self.definition.name, span, lambda program: refusal(program, machine))
+        def made(program: KernelProgram) -> str:
+            parts = (part.program for part in split_at_collectives(program))
+            return next((found for part in parts if (found := refusal(part, machine))), "")
+
+        check(build, schedule, machine, self.definition.name, span, made)
 
     @property
     def location(self) -> str:

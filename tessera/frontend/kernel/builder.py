@@ -97,6 +97,9 @@ class BlockUses:
 class KernelBuilder:
     """One kernel under construction; values are numbers into `types`."""
 
+    rank_span: Span | None = None
+    """Where the kernel asks for its rank, if it does."""
+
     def __init__(
         self, name: str, arguments: Sequence[TensorType], schedule: Schedule, sizes: Mapping[str, int]
     ) -> None:

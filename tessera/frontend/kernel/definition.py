@@ -17,6 +17,7 @@ from tessera.frontend.bind import Binder, Leaf, dim_name
 from tessera.frontend.concrete import concrete_dtype, is_concrete
 from tessera.frontend.kernel.block_scope import check_blocks
 from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.collectives import check_uniform
 from tessera.frontend.kernel.evaluate import Evaluator
 from tessera.frontend.kernel.extents import check_positions
 from tessera.frontend.kernel.legality import walk
@@ -167,6 +168,7 @@ class KernelDefinition:
             value = Evaluator(b, self.source, env).run()
             return_tiles(b, self, given, value)
             check_positions(b)
+            check_uniform(b)
         return self._finish(b, types)
 
     def environment(self, b: KernelBuilder, given: CallOperands, statics: Mapping[str, Any]) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class Evaluator:
             write_loop(self, node, over)
             self.in_loop -= 1
             return
-        if not isinstance(over, range | tuple | list):
+        if not isinstance(over, range | tuple | list | enumerate | zip):
             raise self.refuse(
                 node.iter, f"a kernel cannot loop over {type(over).__name__}", "loop over `tile.range_n(x.shape, T.n)`"
             )
@@ -435,6 +435,8 @@ class Evaluator:
             return self._run(node, lambda: function(*arguments, **named))  # its body is an expression of this source
         if is_own:
             return self._inline(node, function, arguments, named)
+        if _is_language(function) and getattr(function, "__name__", "") == "rank":
+            self.b.rank_span = self.source.span(node)
         if getattr(function, "__name__", "") not in _TAKE_SIZES:
             check_static(*values)
         result = self._run(node, lambda: self._call(node, function, arguments, named))

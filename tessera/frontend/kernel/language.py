@@ -14,6 +14,7 @@ from tessera.frontend.kernel.attention import (
     transpose,
 )
 from tessera.frontend.kernel.block_scope import per_block
+from tessera.frontend.kernel.collectives import all_gather, all_reduce, reduce_scatter
 from tessera.frontend.kernel.elementwise import bitcast, broadcast, cast, col_index, fma, full, row_index, where, zeros
 from tessera.frontend.kernel.extents import context, program
 from tessera.frontend.kernel.loops import pipeline, range_k, range_m, range_n, steps

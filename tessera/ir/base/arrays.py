@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -94,6 +95,27 @@ def narrow(array: Any, dtype: DType) -> Array:
     if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
         values = _few_bits(values)
     return round_as(_odd(values.astype(np.float64)), dtype)
+
+
+RANK_REDUCTIONS: dict[str, Any] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "mean": np.add,
+}
+"""Reductions over ranks; a mean divides what was added."""
+
+
+def reduce_ranks(ranks: Sequence[Array], kind: str) -> Array:
+    """The reduction of the arrays of all ranks, rank 0 first; narrow floats in f32, rounded once at the end."""
+    total = widen_array(ranks[0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for other in ranks[1:]:
+            total = RANK_REDUCTIONS[kind](total, widen_array(other))
+    if kind == "mean":
+        total = total / total.dtype.type(len(ranks))
+    return round_as(total, dtype_of(ranks[0]))
 
 
 def _few_bits(values: Array) -> Array:

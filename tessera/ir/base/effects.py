@@ -116,7 +116,18 @@ def _plain(attribute: Attribute | None) -> Any:
 
 
 def check_kernel_effects(kernel: SpecOp) -> None:
-    """Raises EffectError where a kernel declares more than to draw random numbers and to write its memory."""
+    """Raises EffectError where a kernel declares more than to draw random numbers and to write its memory.
+
+    Nor does it communicate: a kernel with collectives was split into kernels with exchanges between them.
+    """
+    speaker = next((op for op in ops_inside(kernel) if own_effects(op).has("collective")), None)
+    if speaker is not None:
+        raise EffectError(
+            f"kernel `@{kernel.value('symbol')}` communicates by `{speaker.name}`, and what runs are the parts of it "
+            "between its collectives",
+            span=_span_of(speaker),
+            fix="split it: `split_at_collectives` makes the parts, and the host program exchanges between them",
+        )
     declared = declared_effects(kernel)
     extra = declared.without(["random", "memory"]) if declared is not None else None
     if extra:

@@ -513,6 +513,16 @@ class TileFacts(ABC):
 
     _do_shuffle = _do_butterfly = _do_vote = _exchange
 
+    def _collective(self, op: TileOp) -> None:
+        """Tiles of the same place on all ranks, element by element."""
+        facts = [self.facts[operand] for operand in op.operands if operand in self.facts]
+        axes, strays = self.join_axes([fact.axes for fact in facts])
+        is_free = not strays and all(fact.is_free for fact in facts)
+        made = self.plain(facts, axes) if is_free else self.opaque(facts, op, axes, strays)
+        self.facts.update(dict.fromkeys(op.results, made))
+
+    _do_all_reduce = _do_all_gather = _do_reduce_scatter = _collective
+
     def _do_other(self, op: TileOp) -> None:
         """An op of which nothing is known here."""
         facts = [self.facts[operand] for operand in op.operands if operand in self.facts]

@@ -15,11 +15,12 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base import scalar_reference as scalars
-from tessera.ir.base.arrays import Array, numpy_dtype, round_as, round_to
+from tessera.ir.base.arrays import Array, numpy_dtype, reduce_ranks, round_as, round_to, static
 from tessera.ir.base.interpret import InterpretError, Run, handles
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr, shaped_type
 from tessera.ir.tile.indexing import Cells, along, cells_of, evaluate
+from tessera.runtime.ranks import world
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -465,6 +466,31 @@ def _dot(run: Run, op: SpecOp) -> Sequence[Any]:
 @handles("ttile.transpose")
 def _transpose(run: Run, op: SpecOp) -> Sequence[Any]:
     return (np.ascontiguousarray(cast("Array", run[op.operands[0]]).T),)
+
+
+# Collectives: each program of the grid exchanges its tiles with those of other ranks, which are those of the world
+# around, processes or threads; each runs its programs one after the other, in one order.
+
+
+@handles("ttile.all_reduce", "ttile.all_gather", "ttile.reduce_scatter")
+def _collective(run: Run, op: SpecOp) -> Sequence[Any]:
+    name, ranks = op.spec.short_name, static(op.value("size")[0])
+    every = _gather(op, np.stack(run.operands(op)[: ranks if name == "reduce_scatter" else 1]), ranks)
+    if name == "all_gather":
+        return tuple(every[:, 0])
+    own = world.axis_position(op.value("axis"), ranks) if name == "reduce_scatter" else 0
+    return (reduce_ranks(list(every[:, own]), op.value("op")),)
+
+
+def _gather(op: SpecOp, sent: Array, ranks: int) -> Array:
+    """The tiles of all ranks, along a first axis."""
+    if ranks == 1:
+        return sent[None]
+    own, every = np.ascontiguousarray(sent), np.empty((ranks, *sent.shape), sent.dtype)
+    what = f"{own.dtype} {list(own.shape)} for `{op.name}`"
+    memory = (own.ctypes.data, every.ctypes.data, own.nbytes)
+    world.wait(world.start("all_gather", op.value("axis"), ranks, memory, what))
+    return every
 
 
 class _Run:

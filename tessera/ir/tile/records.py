@@ -97,7 +97,7 @@ def without_unused(body: Body) -> None:
     wanted = set(body.results)
     kept: list[TileOp] = []
     for op in reversed(body.ops):
-        if op.name in EFFECTS or wanted.intersection(op.results):
+        if _has_effect(op) or wanted.intersection(op.results):
             if op.body is not None:
                 without_unused(op.body)
                 wanted |= _read(op.body)
@@ -106,8 +106,13 @@ def without_unused(body: Body) -> None:
     body.ops[:] = reversed(kept)
 
 
-EFFECTS = ("store", "barrier", "for")
+EFFECTS = ("store", "barrier")
 """Ops that do something besides giving a value."""
+
+
+def _has_effect(op: TileOp) -> bool:
+    """Whether an op, or a loop with one in it, does something besides giving values."""
+    return op.name in EFFECTS or (op.body is not None and any(map(_has_effect, op.body.ops)))
 
 
 def _read(body: Body) -> set[int]:

@@ -8,6 +8,29 @@ from xdsl.ir import Region, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.types.dim import Dim
 
+class AllGatherOp(SpecOp):
+    tile: SSAValue
+    at: Sequence[SSAValue]
+    axis: str
+    size: tuple[Dim, ...]
+    coords: tuple[str, ...]
+    axes: tuple[str, ...]
+    map: tuple[Dim, ...]
+    bounds: tuple[Dim, ...]
+    shape: tuple[Dim, ...]
+
+class AllReduceOp(SpecOp):
+    tile: SSAValue
+    at: Sequence[SSAValue]
+    axis: str
+    size: tuple[Dim, ...]
+    op: str
+    coords: tuple[str, ...]
+    axes: tuple[str, ...]
+    map: tuple[Dim, ...]
+    bounds: tuple[Dim, ...]
+    shape: tuple[Dim, ...]
+
 class ArgReduceOp(SpecOp):
     indices: SSAValue
     kind: str
@@ -144,6 +167,16 @@ class ReduceOp(SpecOp):
     tile: SSAValue
     kind: str
     axis: int
+
+class ReduceScatterOp(SpecOp):
+    axis: str
+    size: tuple[Dim, ...]
+    op: str
+    coords: tuple[str, ...]
+    axes: tuple[str, ...]
+    map: tuple[Dim, ...]
+    bounds: tuple[Dim, ...]
+    shape: tuple[Dim, ...]
 
 class ReturnOp(SpecOp): ...
 

@@ -13,6 +13,16 @@ ttile.kernel @speaks() attributes {symbols = ["N"], grid = [N], writes = [], tes
   ttile.return
 }
 // -----
+// What runs is the parts of a kernel between its collectives.
+// CHECK: error[T0108]: kernel `@asks` communicates by `ttile.all_reduce`, and what runs are the parts of it between its collectives
+// CHECK-NEXT: check_effects.mlir:[[# @LINE + 4]]:3
+ttile.kernel @asks() attributes {symbols = [], grid = [], writes = []} {
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %t = ttile.constant {value = 1.0} : () -> !ttile.tile<[8], f32>
+  %r = ttile.all_reduce %t, %z {axis = "tp", size = [2], coords = ["i"], axes = ["i"], map = [i], bounds = [-1], shape = [8]} : (!ttile.tile<[8], f32>, !ttile.index) -> !ttile.tile<[8], f32>
+  ttile.return
+}
+// -----
 // Floats that are added in the order in which programs come: another sum at every run.
 // CHECK: error[T0208]: kernel `@any_order` is `tessera.deterministic`, and `ttile.store` adds f32 atomically: the order of additions differs from run to run
 // CHECK-NEXT: check_effects.mlir:[[# @LINE + 5]]:3

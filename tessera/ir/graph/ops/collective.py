@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from tessera.diagnostics.codes import ShardingError
-from tessera.ir.base.arrays import Array, dtype_of, round_as, static, widen_array
+from tessera.ir.base.arrays import RANK_REDUCTIONS, Array, reduce_ranks, static
 from tessera.ir.base.index_maps import coordinates
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import KEEP, NUMBERS, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import Types, constant, same_dim, visits
-from tessera.ir.graph.ops.reduce import REDUCTION_UFUNCS
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import View
 from tessera.types import dtype as dt
@@ -30,7 +29,6 @@ MESH = (
     Attribute("size", "dims", doc="how many ranks that axis has, as one dim"),
 )
 REDUCE = Attribute("op", "str", "sum", "sum, prod, max, min or mean, reduced in the order of the ranks")
-REDUCTIONS = (*REDUCTION_UFUNCS, "mean")
 
 
 def mesh_size(ctx: InferContext, op: str, attributes: Attributes) -> Dim:
@@ -46,8 +44,8 @@ def mesh_size(ctx: InferContext, op: str, attributes: Attributes) -> Dim:
 
 
 def _check_reduction(ctx: InferContext, op: str, x: TensorType, attributes: Attributes) -> None:
-    if attributes["op"] not in REDUCTIONS:
-        raise ctx.fail(f"`{op}` reduces with {', '.join(REDUCTIONS)}, not {attributes['op']!r}")
+    if attributes["op"] not in RANK_REDUCTIONS:
+        raise ctx.fail(f"`{op}` reduces with {', '.join(RANK_REDUCTIONS)}, not {attributes['op']!r}")
     if x.dtype.is_bool:
         raise ctx.fail_dtype(f"`{op}` reduces numbers, got bool", help='cast it, as in `x.cast("i32")`')
     if attributes["op"] == "mean" and not x.dtype.is_float:
@@ -105,24 +103,13 @@ def _world(ranks: Sequence[Array], size: Sequence[Dim | int]) -> None:
         raise ValueError(f"the mesh axis has {static(size[0])} ranks, got the arrays of {len(ranks)}")
 
 
-def _reduce_ranks(ranks: Sequence[Array], op: str) -> Array:
-    total = widen_array(ranks[0])
-    ufunc = REDUCTION_UFUNCS["sum" if op == "mean" else op]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for other in ranks[1:]:
-            total = ufunc(total, widen_array(other))
-    if op == "mean":
-        total = total / total.dtype.type(len(ranks))
-    return round_as(total, dtype_of(ranks[0]))
-
-
 def all_reduce_reference(*ranks: Array, axis: str, size: Sequence[Dim], op: str = "sum") -> tuple[Array, ...]:
     """The reduction over all ranks, rank 0 first, on every rank; narrow floats are reduced in f32 and rounded once.
 
     A mean is the sum divided by the number of ranks, before it is rounded.
     """
     _world(ranks, size)
-    return (_reduce_ranks(ranks, op),) * len(ranks)
+    return (reduce_ranks(ranks, op),) * len(ranks)
 
 
 def all_gather_reference(
@@ -138,7 +125,7 @@ def reduce_scatter_reference(
 ) -> tuple[Array, ...]:
     """The reduction over all ranks, rank r keeping its r-th part."""
     _world(ranks, size)
-    return tuple(np.ascontiguousarray(part) for part in np.split(_reduce_ranks(ranks, op), len(ranks), dim))
+    return tuple(np.ascontiguousarray(part) for part in np.split(reduce_ranks(ranks, op), len(ranks), dim))
 
 
 def all_to_all_reference(
