@@ -249,3 +249,38 @@ def test_dots_are_stored_by_mask_and_index_and_take_gathered_rows() -> None:
     moved[to] = a @ b
     np.testing.assert_allclose(agree(sent, a, b, to)[0], moved, atol=1e-4)
     np.testing.assert_allclose(agree(looked_up, to[:33], a, b)[0], a[to[:33]] @ b, atol=1e-4)
+
+
+@kernel
+def in_groups(a: KTile["G", 12, "K", f32], b: KTile["G", "K", "N", f32], out: KTile["G", 12, "N", f32]) -> None:
+    """A product for each group, stored at rows that are numbers: where they begin is said behind the dots."""
+    T = tile.context()
+    acc = tile.zeros((12, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, slice(0, 12), k), tile.load(b, rows=k, cols=T.n))
+    tile.store(out, tile.relu(acc), slice(0, 12), T.n)
+
+
+@kernel
+def block_sparse(
+    a: KTile["R", "L", 16, 16, f32],
+    columns: KTile["R", "L", i32],
+    b: KTile["C", 16, "N", f32],
+    out: KTile["R", 16, "N", f32],
+) -> None:
+    """Products of blocks of a sparse matrix, whose columns a table has, summed along its rows."""
+    T = tile.context()
+    acc = tile.zeros((16, T.n), f32)
+    for one in tile.steps(a.shape[1], by=1):
+        block = tile.load(a, one.start, slice(0, 16), slice(0, 16))
+        acc += tile.dot(block, tile.load(b, tile.load(columns, one.start), slice(0, 16), T.n))
+    tile.store(out, acc, slice(0, 16), T.n)
+
+
+@pytest.mark.parametrize("columns", [1, 40, 300])
+def test_dots_are_stored_at_rows_that_are_numbers(columns: int) -> None:
+    a, b = normal(3, 12, 50), normal(3, 50, columns)
+    np.testing.assert_allclose(agree(in_groups, a, b)[0], np.maximum(a @ b, 0), atol=1e-4)
+    blocks, table, dense = normal(4, 3, 16, 16), numbers(6, 4, 3), normal(6, 16, columns)
+    expected = np.einsum("rlij,rljn->rin", blocks, dense[table])
+    np.testing.assert_allclose(agree(block_sparse, blocks, table, dense)[0], expected, atol=1e-4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, OpResult, SSAValue
@@ -266,8 +266,12 @@ class BlockLowering(Lowering):
         for op in source.ops:
             assert isinstance(op, SpecOp)
             if op.name in _SCALAR:
-                self.lower(op)
-            elif isinstance(op, ttile.BarrierOp):
+                if op.results[0] not in self.values:
+                    self.lower(op)
+                continue
+            if source is self.source:
+                self._begin_rows(self.rows.coords.values())
+            if isinstance(op, ttile.BarrierOp):
                 self._flush()
             elif isinstance(op, ttile.DotOp):
                 self._flush()
@@ -280,6 +284,15 @@ class BlockLowering(Lowering):
             elif not isinstance(op, ttile.ReturnOp | ttile.YieldOp) and not self._is_left_to_dot(op):
                 self.segment.append(op)
         self._flush()
+
+    def _begin_rows(self, indices: Iterable[SSAValue]) -> None:
+        """Compute where rows begin and end before any row: a store says it, which may be behind all that has rows."""
+        for index in indices:
+            op = index.owner
+            if index not in self.values and isinstance(op, IndexOp | ProgramIdOp):
+                self._begin_rows(op.operands)
+                if all(operand in self.values for operand in op.operands):
+                    self.lower(op)
 
     def _is_left_to_dot(self, op: SpecOp) -> bool:
         """Whether an op only leads memory, or the zero it starts from, to a dot, which reads it itself."""
@@ -371,6 +384,12 @@ class BlockLowering(Lowering):
 
     def _load_row(self, value: SSAValue) -> SSAValue:
         """A row of a block in scratch."""
+        if value.type == INDEX:
+            raise TargetVerifyError(
+                "rows of a kernel that multiplies tiles begin and end where its programs say, not its loops, on CPUs",
+                span=self.span,
+                fix="store behind the loop",
+            )
         assert self.in_row, f"{value} is not in a register"
         at, access = self._row_address(value)
         types = [VectorAttr.of(self.row_type(value.type))]
