@@ -82,16 +82,25 @@ class Call(Step):
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function of its operands."""
+        """The function of its operands, with arguments by name as a person writes them.
+
+        Its text names nothing but the function and the arguments: a jitted function looks at each call whether what it
+        captures has changed, so that more names would be timed as well.
+        """
         found = getattr(ts.ops, self.op.removeprefix(OPS))
-        if self.takes_list:
-            return lambda *operands: found(list(operands), **self.attributes)
         taken = inspect.signature(inspect.unwrap(found)).parameters.values()
-        if any(one.kind is one.VAR_POSITIONAL for one in taken):
-            return lambda *operands: found(*operands, **self.attributes)
-        # By name, as arguments may stand between operands.
-        free = [one.name for one in taken if one.name not in self.attributes]
-        return lambda *operands: found(**dict(zip(free, operands, strict=False)), **self.attributes)
+        if self.takes_list:
+            given = ["[*operands]"]
+        elif any(one.kind is one.VAR_POSITIONAL for one in taken):
+            given = ["*operands"]
+        else:
+            # By name, as arguments may stand between operands.
+            free = [one.name for one in taken if one.name not in self.attributes]
+            given = [f"{name}=operands[{at}]" for at, name in enumerate(free[: len(self.inputs)])]
+        scope: dict[str, Any] = {"__name__": __name__, "call": found, **{f"given_{name}": one for name, one in self.attributes.items()}}
+        given += [f"{name}=given_{name}" for name in self.attributes]
+        exec(f"def run(*operands):\n    return call({', '.join(given)})", scope)
+        return scope["run"]
 
     @property
     def plain(self) -> dict[str, Any]:
