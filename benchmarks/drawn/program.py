@@ -97,7 +97,11 @@ class Call(Step):
             # By name, as arguments may stand between operands.
             free = [one.name for one in taken if one.name not in self.attributes]
             given = [f"{name}=operands[{at}]" for at, name in enumerate(free[: len(self.inputs)])]
-        scope: dict[str, Any] = {"__name__": __name__, "call": found, **{f"given_{name}": one for name, one in self.attributes.items()}}
+        scope: dict[str, Any] = {
+            "__name__": __name__,
+            "call": found,
+            **{f"given_{name}": one for name, one in self.attributes.items()},
+        }
         given += [f"{name}=given_{name}" for name in self.attributes]
         exec(f"def run(*operands):\n    return call({', '.join(given)})", scope)
         return scope["run"]

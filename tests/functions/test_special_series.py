@@ -108,6 +108,47 @@ def test_tails_have_their_digits() -> None:
     np.testing.assert_allclose(float(ops.zeta(ts.array(np.array(2.0)), 1.0)), math.pi**2 / 6, rtol=1e-15)
 
 
+def test_a_tail_of_the_normal_distribution_has_all_its_digits() -> None:
+    """By its continued fraction in wider floats: what an exponential makes of a rounded square would show."""
+    a = np.random.default_rng(0).uniform(5.0, 37.0, 400)
+    wide = a.astype(np.longdouble)
+    under = wide
+    for step in range(200, 0, -1):
+        under = wide + step / under
+    expected = np.exp(-wide * wide / 2) / np.sqrt(2 * np.longdouble("3.14159265358979323846")) / under
+    np.testing.assert_allclose(np.asarray(ops.ndtr(ts.array(-a))), expected.astype(np.float64), rtol=4e-15)
+    near = a[a < 12.5].astype(np.float32)
+    exact = np.asarray(ops.ndtr(ts.array(-near.astype(np.float64))))
+    np.testing.assert_allclose(np.asarray(ops.ndtr(ts.array(-near))), exact, rtol=1e-6)
+
+
+NARROW: dict[str, tuple[float, float]] = {
+    "ndtr": (-8, 6), "log_ndtr": (-60, 3), "erfcx": (-6, 60), "ndtri": (0, 1), "erfinv": (-1, 1), "i0": (-60, 60),
+    "i1": (-60, 60), "i0e": (-90, 90), "i1e": (-90, 90), "logit": (0, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_f32_is_within_units_in_the_last_place_of_f64(name: str) -> None:
+    """Each dtype has fits of its own; slopes come from them too."""
+    function, (low, high) = getattr(ops, name), NARROW[name]
+    x = np.random.default_rng(0).uniform(low, high, 4000).astype(np.float32)
+    wide = x.astype(np.float64)
+    eps = float(np.finfo(np.float32).eps)
+    np.testing.assert_allclose(np.asarray(ops.cast(function(x), ts.f64)), np.asarray(function(wide)), rtol=8 * eps)
+    slope = ts.jit(ts.grad(lambda x: function(x).sum()))
+    found, expected = np.asarray(slope(x)).astype(np.float64), np.asarray(slope(wide))
+    np.testing.assert_allclose(found, expected, rtol=64 * eps, atol=64 * eps)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 30, 100])
+def test_derivatives_of_digamma_are_sums_of_powers(n: int) -> None:
+    x = np.array([0.1 if n < 100 else 0.4, 1.0, 7.99, 8.0, 11.5, 12.0, 60.0, 300.0])
+    found = np.asarray(ops.polygamma(n, ts.array(x)))
+    scale = (-1.0) ** (n + 1) * math.factorial(n)
+    np.testing.assert_allclose(found, scale * np.asarray(ops.zeta(n + 1.0, ts.array(x))), rtol=2e-13)
+
+
 def test_far_terms_of_zeta_are_there_where_a_power_alone_is_too_small() -> None:
     np.testing.assert_allclose(float(ops.zeta(ts.array(np.array(3.5)), 1e100)), 4e-251, rtol=1e-12)
     np.testing.assert_allclose(float(ops.polygamma(1, ts.array(np.array(1e300)))), 1e-300, rtol=1e-12)

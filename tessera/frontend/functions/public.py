@@ -17,6 +17,7 @@ from tessera.frontend.functions.images import *  # noqa: F403
 from tessera.frontend.functions.indexing import *  # noqa: F403
 from tessera.frontend.functions.lookup import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
+from tessera.frontend.functions.normal_distribution import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403
 from tessera.frontend.functions.sampling import *  # noqa: F403
 from tessera.frontend.functions.selection import *  # noqa: F403

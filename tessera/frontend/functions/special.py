@@ -2,13 +2,13 @@
 
 What needs care is written here once: branches are chosen by `where` on operands that are safe in both, so that a
 derivative of the branch not taken is finite, and narrow floats are computed in f32 and rounded once. The gamma
-functions and `erfinv` compute in f64, whatever they take.
+functions compute in f64, whatever they take.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tessera.frontend.arguments import check_bool, check_number
@@ -33,6 +33,26 @@ def compute_wide(op: str, values: tuple[Any, ...], formula: Formula, dtype: DTyp
     own = dtype_of(operands[0])
     wide = dtype or own.compute
     return cast(function(*(cast(operand, wide) for operand in operands)), own)
+
+
+_LONG = 8
+"""Coefficients from which on a polynomial is two, of even and odd powers, whose chains of products run side by side."""
+
+
+def evaluate_polynomial(coefficients: Sequence[float], x: Any) -> Any:
+    """A polynomial from its highest coefficient down."""
+    if len(coefficients) < _LONG:
+        return _by_powers(coefficients, x)
+    square = e.mul(x, x)
+    even, odd = (_by_powers(coefficients[len(coefficients) - 1 - first :: -2][::-1], square) for first in (0, 1))
+    return e.add(e.mul(x, odd), even)
+
+
+def _by_powers(coefficients: Sequence[float], x: Any) -> Any:
+    total: Any = coefficients[0]
+    for coefficient in coefficients[1:]:
+        total = e.add(e.mul(x, total), coefficient)
+    return total
 
 
 # Tests of floats.
@@ -285,8 +305,9 @@ def logit(x: Any) -> Any:
     def logarithm(x: Any) -> Any:
         # Around a half the two logarithms cancel, and `2x - 1` is exact.
         is_middle = e.logical_and(e.gt(x, 0.25), e.lt(x, 0.75))
-        middle = e.mul(e.atanh(e.where(is_middle, e.sub(e.mul(x, 2.0), 1.0), 0.0)), 2.0)
-        return e.where(is_middle, middle, e.sub(e.log(x), e.log1p(e.neg(x))))
+        odds = e.div(e.sub(e.mul(x, 2.0), 1.0), e.where(is_middle, e.sub(1.0, x), 1.0))
+        other = e.log1p(e.where(is_middle, odds, e.neg(x)))
+        return e.where(is_middle, other, e.sub(e.log(e.where(is_middle, 1.0, x)), other))
 
     return compute_wide("logit", (x,), logarithm)
 
@@ -307,7 +328,7 @@ def sinc(x: Any) -> Any:
         # Below 1 by the series, whose derivative does not cancel, as that of the quotient does.
         is_small = e.lt(e.abs(angle), 1.0)
         near, far = e.where(is_small, angle, 0.0), e.where(is_small, 1.0, angle)
-        return e.where(is_small, _series(_SINE_OVER_ANGLE, e.mul(near, near)), e.div(e.sin(far), far))
+        return e.where(is_small, evaluate_polynomial(_SINE_OVER_ANGLE, e.mul(near, near)), e.div(e.sin(far), far))
 
     return compute_wide("sinc", (x,), ratio)
 
@@ -329,27 +350,33 @@ def heaviside(x: Any, y: Any) -> Any:
     return e.where(e.eq(x, 0), y, step)
 
 
-# The gamma function and the inverse of the error function, in f64.
+# The gamma function, in f64.
 
 _STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 """Coefficients of odd powers of `1/z`, from z**-13 up, in the series for the logarithm of the gamma function."""
 _PSI = (-1 / 12, 691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12)
 """Coefficients of even powers of `1/z`, from z**-14 up, in that for its derivative."""
+_SINE, _COSINE = (
+    tuple((-1) ** k * math.pi ** (2 * k + first) / math.factorial(2 * k + first) for k in range(12, -1, -1))
+    for first in (1, 0)
+)
+"""Coefficients of even powers of `t`, up to a half, in the series for `sin(pi t) / t` and `cos(pi t)`."""
 _SHIFT = 8
 """From here on both series have all digits of f64; smaller arguments are moved up by the recurrence."""
-
-
-def _series(coefficients: tuple[float, ...], square: Any) -> Any:
-    total: Any = coefficients[0]
-    for coefficient in coefficients[1:]:
-        total = e.add(e.mul(square, total), coefficient)
-    return total
 
 
 def _reflect(x: Any) -> tuple[Any, Any, Any]:
     """Whether `x` is below a half; what is used in its place, not below; and its distance to the nearest integer."""
     below = e.lt(x, 0.5)
     return below, e.where(below, e.sub(1.0, x), x), e.where(below, e.where(e.eq(x, 0.0), x, e.sub(x, e.round(x))), 0.5)
+
+
+def _sine_of_turn(turn: Any) -> Any:
+    return e.mul(evaluate_polynomial(_SINE, e.mul(turn, turn)), turn)
+
+
+def _cosine_of_turn(turn: Any) -> Any:
+    return evaluate_polynomial(_COSINE, e.mul(turn, turn))
 
 
 def lgamma(x: Any) -> Any:
@@ -370,11 +397,15 @@ def lgamma(x: Any) -> Any:
         moved = e.where(is_small, e.add(z, _SHIFT), z)
         one_over = e.div(1.0, moved)
         main = e.sub(e.mul(e.sub(moved, 0.5), e.sub(e.log(moved), 1.0)), 0.5)
-        tail = e.add(e.mul(one_over, _series(_STIRLING, e.mul(one_over, one_over))), 0.5 * math.log(2 * math.pi))
-        plain = e.sub(e.add(main, tail), e.where(is_small, e.log(product), 0.0))
-        sine = e.abs(e.sin(e.mul(turn, math.pi)))
-        mirrored = e.sub(e.sub(math.log(math.pi), e.log(sine)), plain)
-        return e.where(e.isinf(x), _INF, e.where(below, mirrored, plain))
+        tail = e.add(
+            e.mul(one_over, evaluate_polynomial(_STIRLING, e.mul(one_over, one_over))), 0.5 * math.log(2 * math.pi)
+        )
+        # One logarithm of all factors: of what steps moved up, and of the sine.
+        product, sine = e.where(is_small, product, 1.0), e.abs(_sine_of_turn(turn))
+        factor = e.log(e.div(e.where(below, product, 1.0), e.where(below, sine, product)))
+        plain = e.add(main, tail)
+        mirrored = e.sub(math.log(math.pi), plain)
+        return e.where(e.isinf(x), _INF, e.add(e.where(below, mirrored, plain), factor))
 
     return compute_wide("lgamma", (x,), logarithm, f64)
 
@@ -394,39 +425,13 @@ def digamma(x: Any) -> Any:
             total = e.add(total, e.div(1.0, e.add(e.where(is_small, z, 1.0), step)))
         moved = e.where(is_small, e.add(z, _SHIFT), z)
         square = e.div(1.0, e.mul(moved, moved))
-        plain = e.sub(e.log(moved), e.sub(e.div(0.5, moved), e.mul(square, _series(_PSI, square))))
+        plain = e.sub(e.log(moved), e.sub(e.div(0.5, moved), e.mul(square, evaluate_polynomial(_PSI, square))))
         plain = e.sub(plain, e.where(is_small, total, 0.0))
-        mirrored = e.sub(plain, e.div(math.pi, e.tan(e.mul(turn, math.pi))))
+        mirrored = e.sub(plain, e.div(e.mul(_cosine_of_turn(turn), math.pi), _sine_of_turn(turn)))
         is_pole = e.logical_and(e.eq(turn, 0.0), e.lt(x, 0.0))
         return e.where(is_pole, float("nan"), e.where(below, mirrored, plain))
 
     return compute_wide("digamma", (x,), slope, f64)
-
-
-def erfinv(x: Any) -> Any:
-    """The inverse of `erf`: infinite at -1 and 1, NaN beyond. Computed in f64 and rounded once.
-
-    >>> ts.ops.erfinv(ts.array([0.0, 0.5, 1.0]))
-    Tensor([3] f32, [0, 0.476936, inf])
-    """
-
-    def inverse(x: Any) -> Any:
-        sign, size = _sign_and_size(x)
-        is_inside = e.lt(size, 1.0)
-        share = e.where(is_inside, size, 0.0)
-        # A first guess (Winitzki, two digits), then two steps of Halley's, which triple the digits.
-        logarithm = e.log(e.mul(e.sub(1.0, share), e.add(1.0, share)))
-        middle = e.add(e.mul(logarithm, 0.5), 2 / (math.pi * 0.147))
-        under = e.sub(e.sqrt(e.sub(e.mul(middle, middle), e.div(logarithm, 0.147))), middle)
-        guess = e.where(e.gt(under, 1e-6), e.sqrt(e.maximum(under, 1e-6)), e.mul(share, math.sqrt(math.pi) / 2))
-        for _ in range(3):
-            missing = e.where(e.lt(share, 0.5), e.sub(e.erf(guess), share), e.sub(e.sub(1.0, share), e.erfc(guess)))
-            step = e.mul(missing, e.mul(e.exp(e.mul(guess, guess)), math.sqrt(math.pi) / 2))
-            guess = e.sub(guess, e.div(step, e.add(1.0, e.mul(guess, step))))
-        edge = e.where(e.eq(size, 1.0), _INF, float("nan"))
-        return e.mul(e.where(is_inside, guess, edge), sign)
-
-    return compute_wide("erfinv", (x,), inverse, f64)
 
 
 __all__ = [
@@ -434,7 +439,6 @@ __all__ = [
     "bitwise_count",
     "deg2rad",
     "digamma",
-    "erfinv",
     "fmod",
     "frexp",
     "heaviside",

@@ -1,114 +1,23 @@
-"""Special functions by series and by the normal distribution function: Bessel, zeta, polygamma, tails of `erf`.
+"""Special functions by series: Bessel functions, zeta and polygamma.
 
-All compute in f64 whatever they take, and round once. Branches are chosen by `where` on operands that are safe in both,
-so that derivatives by composition are finite.
+Bessel functions of f64 compute in f64, and all others in f32, within a few units in the last place; zeta and polygamma
+compute in f64 whatever they take, and round once. Branches are chosen by `where` on operands that are safe in both, so
+that derivatives by composition are finite.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.arguments import check_int, check_repeats
 from tessera.frontend.functions import elementwise as e
-from tessera.frontend.functions.special import compute_wide, digamma, erfinv, lgamma
-from tessera.types.dtype import f64
+from tessera.frontend.functions.operands import dtype_of
+from tessera.frontend.functions.special import compute_wide, digamma, evaluate_polynomial, lgamma
+from tessera.types.dtype import f32, f64
 
 _INF = float("inf")
-
-
-def _evaluate_polynomial(coefficients: Sequence[float], x: Any) -> Any:
-    """A polynomial from its highest coefficient down."""
-    total: Any = coefficients[0]
-    for coefficient in coefficients[1:]:
-        total = e.add(e.mul(x, total), coefficient)
-    return total
-
-
-# The normal distribution.
-
-
-def ndtr(x: Any) -> Any:
-    """The distribution function of the normal distribution.
-
-    >>> ts.ops.ndtr(ts.array([0.0, 1.0]))
-    Tensor([2] f32, [0.5, 0.841345])
-    """
-    return compute_wide("ndtr", (x,), lambda a: e.mul(e.erfc(e.mul(a, -math.sqrt(0.5))), 0.5), f64)
-
-
-_FAR = 10.0
-"""From here on the series of `erfcx` in `1 / x**2` has all digits of f64 in 14 terms."""
-_TAIL = tuple(math.prod(range(1, 2 * k, 2)) * (-0.5) ** k for k in range(14, -1, -1))
-
-
-def _scaled_tail(x: Any) -> Any:
-    """`exp(x**2) * erfc(x)`, of operands in f64."""
-    is_far = e.gt(x, _FAR)
-    near, far = e.where(is_far, 0.0, x), e.where(is_far, x, _FAR)
-    inverse = e.div(1.0, far)
-    tail = e.mul(e.mul(_evaluate_polynomial(_TAIL, e.mul(inverse, inverse)), inverse), 1.0 / math.sqrt(math.pi))
-    return e.where(is_far, tail, e.mul(e.exp(e.mul(near, near)), e.erfc(near)))
-
-
-def erfcx(x: Any) -> Any:
-    """`exp(x**2) * erfc(x)`, where either factor alone is out of range.
-
-    >>> ts.ops.erfcx(ts.array([0.0, 100.0]))
-    Tensor([2] f32, [1, 0.00564161])
-    """
-    return compute_wide("erfcx", (x,), _scaled_tail, f64)
-
-
-def _log_ndtr(x: Any) -> Any:
-    is_low = e.lt(x, -1.0)
-    low, high = e.where(is_low, x, -1.0), e.where(is_low, 0.0, x)
-    tail = e.log(e.mul(_scaled_tail(e.mul(low, -math.sqrt(0.5))), 0.5))
-    middle = e.log1p(e.mul(e.erfc(e.mul(high, math.sqrt(0.5))), -0.5))
-    return e.where(is_low, e.sub(tail, e.mul(e.mul(low, low), 0.5)), middle)
-
-
-def log_ndtr(x: Any) -> Any:
-    """The logarithm of `ndtr`, far in both tails too.
-
-    >>> ts.ops.log_ndtr(ts.array([-100.0, 0.0]))
-    Tensor([2] f32, [-5005.52, -0.693147])
-    """
-    return compute_wide("log_ndtr", (x,), _log_ndtr, f64)
-
-
-def ndtri(p: Any) -> Any:
-    """The inverse of `ndtr`: the number below which a share `p` of the normal distribution lies.
-
-    Infinite at 0 and 1, and NaN beyond.
-
-    >>> ts.ops.ndtri(ts.array([0.5, 0.975]))
-    Tensor([2] f32, [0, 1.95996])
-    """
-
-    def inverse(p: Any) -> Any:
-        is_inside = e.logical_and(e.gt(p, 0.0), e.lt(p, 1.0))
-        safe = e.where(is_inside, p, 0.5)
-        is_high = e.gt(safe, 0.5)
-        logarithm = e.log(e.where(is_high, e.sub(1.0, safe), safe))
-        # Newton's method on a concave logarithm from below comes to the root from there, and never passes it.
-        x = e.neg(e.sqrt(e.mul(logarithm, -2.0)))
-        for _ in range(6):
-            # The density over the distribution function is the slope.
-            slope = e.div(math.sqrt(2.0 / math.pi), _scaled_tail(e.mul(x, -math.sqrt(0.5))))
-            x = e.sub(x, e.div(e.sub(_log_ndtr(x), logarithm), slope))
-        # Around a half `2p - 1` is exact, and its distance from 0 has all digits.
-        middle = e.sub(e.mul(safe, 2.0), 1.0)
-        is_middle = e.lt(e.abs(middle), 0.5)
-        near = e.mul(erfinv(e.where(is_middle, middle, 0.0)), math.sqrt(2.0))
-        found = e.where(is_middle, near, e.where(is_high, e.neg(x), x))
-        edge = e.where(e.eq(p, 0.0), -_INF, e.where(e.eq(p, 1.0), _INF, float("nan")))
-        return e.where(is_inside, found, edge)
-
-    return compute_wide("ndtri", (p,), inverse, f64)
 
 
 # Logarithms with a factor.
@@ -147,39 +56,86 @@ def xlog1py(x: Any, y: Any) -> Any:
 
 # Bessel functions.
 
-_LARGE = 30.0
-"""From here on 24 terms of the series in `1 / x` have all digits of f64; below, 64 of that in `x**2`."""
-
-
-def _power_series(order: int) -> tuple[float, ...]:
-    return tuple(float(Fraction(1, math.factorial(k) * math.factorial(k + order))) for k in range(64, -1, -1))
-
-
-def _inverse_series(order: int) -> tuple[float, ...]:
-    """Coefficients of powers of `1 / x` in `I(x) * exp(-x) * sqrt(2 pi x)`."""
-    terms = [1.0]
-    for k in range(1, 25):
-        terms.append(-terms[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8.0 * k))
-    return tuple(reversed(terms))
-
-
-_BESSEL = {order: (_power_series(order), _inverse_series(order)) for order in (0, 1)}
+_BESSEL = {
+    f32: (
+        (
+            (
+                1.422414567858396e-13, 5.221019797052584e-12, 6.598948609770616e-10, 3.8865490381567724e-08,
+                1.9324888853589073e-06, 6.9429625000339e-05, 0.0017361486097797751, 0.02777772583067417,
+                0.2500000298023224, 1.0, 1.0,
+            ),
+            (
+                1.7470179955125786e-05, -2.3357039026450366e-05, 5.2063827752135694e-05, 0.00013343295722734183,
+                0.0011003580875694752, 0.015624885447323322, 1.0,
+            ),
+        ),
+        (
+            (
+                1.4418752650180444e-12, 4.594431779469943e-11, 5.301039163185806e-09, 2.7183702400179754e-07,
+                1.1595968317124061e-05, 0.00034714717185124755, 0.006944585591554642, 0.08333320915699005,
+                0.5000000596046448, 1.0,
+            ),
+            (
+                -1.9843082554871216e-05, 2.5796613044803962e-05, -6.324020796455443e-05, -0.00018929046927951276,
+                -0.001833037007600069, -0.046874869614839554, 1.0,
+            ),
+        ),
+    ),
+    f64: (
+        (
+            (
+                5.58305436064429e-32, 3.0055759171772775e-30, 2.7173932200036502e-27, 5.595688150027061e-25,
+                1.3261455965530008e-22, 2.5758116565200712e-20, 4.359089358787331e-18, 6.275963154091932e-16,
+                7.594073478373294e-14, 7.594056992046221e-12, 6.151187428190949e-10, 3.936759883946228e-08,
+                1.9290123458664646e-06, 6.944444444398753e-05, 0.0017361111111118188, 0.027777777777777145,
+                0.2500000000000003, 1.0, 1.0,
+            ),
+            (
+                1.6668664934485728e-08, 2.132613883880212e-08, -7.318403072610926e-07, 3.2275640317845248e-06,
+                -7.438233683907279e-06, 1.0954733169098477e-05, -1.1178806444780552e-05, 8.2325733579762e-06,
+                -4.462284397395734e-06, 1.8014951820898369e-06, -5.215879531249265e-07, 1.652392400481274e-07,
+                1.733910204351349e-07, 9.146893695222258e-07, 5.4084270175221296e-06, 4.2385531353886267e-05,
+                0.0004882812498592049, 0.010416666666667934, 1.0,
+            ),
+        ),
+        (
+            (
+                1.0178460543805805e-30, 4.7802486084617096e-29, 4.3855902841103705e-26, 8.367832743060375e-24,
+                1.8577583654267167e-21, 3.3481949115479614e-19, 5.230987183706021e-17, 6.903546770369984e-15,
+                7.59407490759606e-13, 6.834651182367259e-11, 4.920949947991512e-09, 2.7557319186288253e-07,
+                1.15740740751881e-05, 0.0003472222222201142, 0.006944444444446781, 0.08333333333333202,
+                0.5000000000000002, 1.0,
+            ),
+            (
+                -2.1350717156178393e-08, 1.2767421179735334e-08, 6.245538280464926e-07, -3.0386177678293674e-06,
+                7.241767628350855e-06, -1.0851074136385937e-05, 1.1192804661742772e-05, -8.30550847341371e-06,
+                4.527675208648909e-06, -1.837026610887275e-06, 5.32332703109305e-07, -1.7584675069987597e-07,
+                -2.0768841524715304e-07, -1.1175783977482712e-06, -6.953727322831697e-06, -5.933974167303855e-05,
+                -0.0008138020831863815, -0.031250000000001325, 1.0,
+            ),
+        ),
+    ),
+}  # fmt: skip
+"""By dtype and order, minimax fits: of `I(x) / (x / 2)**order` over `x**2 / 4` up to some `x`, and from there on of
+`I(x) * exp(-x) * sqrt(2 pi x)` over the quotient of that `x` and `x`."""
+_LARGE = {f32: 8.0, f64: 12.0}
+"""That `x`."""
 
 
 def _bessel(x: Any, order: int, *, scaled: bool) -> Any:
     """The modified Bessel function of the first kind, or that times `exp(-|x|)`."""
-    powers, inverses = _BESSEL[order]
+    (powers, inverses), from_here = _BESSEL[dtype_of(x)][order], _LARGE[dtype_of(x)]
     size = e.where(e.lt(x, 0.0), e.neg(x), x)
-    is_large = e.gt(size, _LARGE)
-    near, far = e.where(is_large, 0.0, x), e.where(is_large, size, _LARGE)
-    small = _evaluate_polynomial(powers, e.mul(e.mul(near, near), 0.25))
+    is_large = e.gt(size, from_here)
+    near, far = e.where(is_large, 0.0, x), e.where(is_large, size, from_here)
+    small = evaluate_polynomial(powers, e.mul(e.mul(near, near), 0.25))
     small = e.mul(small, e.mul(near, 0.5)) if order else small
     if scaled:
         # At 0 the slope of `|x|` counts as 0.
         small = e.mul(small, e.exp(e.where(e.lt(near, 0.0), near, e.where(e.gt(near, 0.0), e.neg(near), 0.0))))
     if not scaled:
         far = e.where(e.lt(far, 1e4), far, 1e4)  # beyond it is infinite, and so the same
-    large = e.mul(_evaluate_polynomial(inverses, e.div(1.0, far)), e.rsqrt(e.mul(far, 2.0 * math.pi)))
+    large = e.mul(evaluate_polynomial(inverses, e.div(from_here, far)), e.rsqrt(e.mul(far, 2.0 * math.pi)))
     if not scaled:
         # Two factors: their product may be in range where the exponential is not.
         half = e.exp(e.mul(far, 0.5))
@@ -193,12 +149,12 @@ def i0(x: Any) -> Any:
     >>> ts.ops.i0(ts.array([0.0, 1.0]))
     Tensor([2] f32, [1, 1.26607])
     """
-    return compute_wide("i0", (x,), lambda a: _bessel(a, 0, scaled=False), f64)
+    return compute_wide("i0", (x,), lambda a: _bessel(a, 0, scaled=False))
 
 
 def i0e(x: Any) -> Any:
     """`i0(x) * exp(-|x|)`, which does not overflow."""
-    return compute_wide("i0e", (x,), lambda a: _bessel(a, 0, scaled=True), f64)
+    return compute_wide("i0e", (x,), lambda a: _bessel(a, 0, scaled=True))
 
 
 def i1(x: Any) -> Any:
@@ -207,12 +163,12 @@ def i1(x: Any) -> Any:
     >>> ts.ops.i1(ts.array([0.0, 1.0]))
     Tensor([2] f32, [0, 0.565159])
     """
-    return compute_wide("i1", (x,), lambda a: _bessel(a, 1, scaled=False), f64)
+    return compute_wide("i1", (x,), lambda a: _bessel(a, 1, scaled=False))
 
 
 def i1e(x: Any) -> Any:
     """`i1(x) * exp(-|x|)`, which does not overflow."""
-    return compute_wide("i1e", (x,), lambda a: _bessel(a, 1, scaled=True), f64)
+    return compute_wide("i1e", (x,), lambda a: _bessel(a, 1, scaled=True))
 
 
 # Zeta, and derivatives of the gamma function.
@@ -275,7 +231,64 @@ def polygamma(n: int, x: Any) -> Any:
     if number == 0:
         return digamma(x)
     scale = (-1.0) ** (number + 1) * math.factorial(number)
-    return compute_wide("polygamma", (x,), lambda a: e.mul(zeta(number + 1.0, a), scale), f64)
+
+    def derivative(x: Any) -> Any:
+        is_legal = e.gt(x, 0.0)
+        found = e.mul(_sum_of_powers(e.where(is_legal, x, 1.0), number + 1), scale)
+        return e.where(is_legal, found, e.where(e.eq(x, 0.0), scale * _INF, float("nan")))
+
+    return compute_wide("polygamma", (x,), derivative, f64)
+
+
+def _sum_of_powers(q: Any, power: int) -> Any:
+    """`_zeta` of an integer from 2 up, by products in place of powers, some to a quotient."""
+    count = _count_terms(power)
+    joined = max(1, min(_JOINED, int(_REACH / (power * math.log10(2 * count)))))
+    is_small = e.lt(q, float(count))
+    near = e.where(is_small, q, 1.0)
+    total: Any = 0.0
+    for first in range(0, count, joined):
+        over, under = 1.0, _integer_power(e.add(near, first), power)
+        for step in range(first + 1, min(first + joined, count)):
+            other = _integer_power(e.add(near, step), power)
+            over, under = e.add(e.mul(over, other), under), e.mul(under, other)
+        total = e.add(total, e.div(over, under))
+    base = e.where(is_small, e.add(q, count), q)
+    one_over = e.div(1.0, base)
+    square, last = e.mul(one_over, one_over), _integer_power(one_over, power - 1)
+    # Of `x` in `factor * B(2k) / (2k)!`, by powers of the square.
+    factors, factor = list[float](), float(power)
+    for number, bernoulli in enumerate(_BERNOULLI, 1):
+        factors.append(factor * bernoulli / math.factorial(2 * number))
+        factor *= (power + 2 * number - 1) * (power + 2 * number)
+    series = e.mul(evaluate_polynomial(factors[::-1], square), one_over)
+    rest = e.mul(last, e.add(e.mul(e.add(series, 0.5), one_over), 1.0 / (power - 1)))
+    return e.add(rest, e.where(is_small, total, 0.0))
+
+
+_JOINED, _REACH = 4, 250
+"""Terms whose quotients are one at most, and decimal digits that a product of their powers may have."""
+
+
+def _count_terms(power: int) -> int:
+    """From where on what the corrections leave out is nothing beside a sum that is at least the first term."""
+    left_out, count = 1425517.1666666667 / math.factorial(26), 8
+    for step in range(25):
+        left_out *= power + step
+    while left_out * float(count) ** (-power - 25) > 1e-17 * float(count) ** -power:
+        count += 4
+    return count
+
+
+def _integer_power(x: Any, power: int) -> Any:
+    """A power from 1 up by products."""
+    made: Any = None
+    while power:
+        if power & 1:
+            made = x if made is None else e.mul(made, x)
+        power >>= 1
+        x = e.mul(x, x) if power else x
+    return made
 
 
 def multigammaln(x: Any, d: int) -> Any:
@@ -296,6 +309,5 @@ def multigammaln(x: Any, d: int) -> Any:
 
 
 __all__ = [
-    "entr", "erfcx", "i0", "i0e", "i1", "i1e", "log_ndtr", "multigammaln", "ndtr", "ndtri", "polygamma", "xlog1py",
-    "zeta",
+    "entr", "i0", "i0e", "i1", "i1e", "multigammaln", "polygamma", "xlog1py", "zeta",
 ]  # fmt: skip
