@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from tessera.api.control import scan, while_loop
 from tessera.api.custom import custom_jvp
 from tessera.frontend.functions import public as ops
+from tessera.linalg.divide import merge
 from tessera.linalg.operands import (
     Program,
     adjoint,
@@ -32,17 +33,15 @@ from tessera.linalg.operands import (
     take_rows,
     take_square,
 )
-from tessera.linalg.orthogonal import apply_reflections, reflect
+from tessera.linalg.tridiagonal import apply_panels, reduce_to_tridiagonal
 from tessera.types.dtype import i64
 
 SWEEPS = 30
 """Sweeps for each eigenvalue after which the loop ends; LAPACK reports a failure after as many."""
 
 
-TOGETHER = 8
-"""Sweeps whose rotations turn the eigenvectors in one pass: with one, a pass is all memory traffic."""
-SMALL = 100
-"""Rows up to which one sweep at a time is as quick, since all rows are in a cache, and is compiled sooner."""
+LEAF = 16
+"""Rows up to which a matrix, or a part of one, goes through QL; larger ones are divided."""
 
 
 class Eigh(NamedTuple):
@@ -50,26 +49,6 @@ class Eigh(NamedTuple):
 
     eigenvalues: Any
     eigenvectors: Any
-
-
-def reduce_to_tridiagonal(a: Any) -> tuple[Any, Any, Any, Any]:
-    """[B, n, n] Hermitian matrices as `Q T Q^H`: the diagonal of `T`, what is beside it, vectors and factors.
-
-    `Q` is the product of the reflections that the vectors, which are columns, and their factors are.
-    """
-    size, index = a.shape[-1], index_of(a.shape[-1])
-
-    def reduce_column(x: Any, k: Any) -> Any:
-        v, tau, beta = reflect(ops.take(x, k, 2), k + 1, index)
-        moved = ops.where(index > k, tau * (x @ v[:, :, None])[:, :, 0], 0.0)
-        shared = ops.sum(ops.conj(moved) * v, -1, keepdims=True)
-        moved = moved - 0.5 * tau * shared * v
-        x = x - v[:, :, None] * ops.conj(moved)[:, None, :] - moved[:, :, None] * ops.conj(v)[:, None, :]
-        return x, (v, tau[:, 0], ops.real(beta)[:, 0])
-
-    x, (vectors, taus, beside) = scan(reduce_column, a, index_of(size - 1))
-    beside = ops.pad(ops.swapaxes(beside, 0, 1), [(0, 0), (0, 1)])
-    return ops.real(diagonal(x)), beside, ops.transpose(vectors, (1, 2, 0)), ops.swapaxes(taus, 0, 1)
 
 
 def _find_blocks(d: Any, e: Any, index: Any, eps: float) -> tuple[Any, Any, Any]:
@@ -137,51 +116,88 @@ def _rotate(d: Any, e: Any, first: Any, last: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _rotate_rows(rows: Any, cosines: Any, sines: Any) -> Any:
-    """The rows [n, B, m] of eigenvectors after the rotations [k, n - 1, B] of some sweeps, in one pass.
-
-    A row goes up through all others, rotated with each. What a sweep leaves behind is final, so the next one follows it
-    one row later: a step takes a row, and gives the row k below it. Rotations that are not there do nothing.
-    """
-    count, sweeps = rows.shape[0], cosines.shape[0]
-
-    def align(values: Any, outside: float) -> Any:
-        ends = [(sweeps - at, at + 1) for at in range(sweeps)]
-        return ops.stack([ops.pad(values[at], [end, (0, 0)], outside) for at, end in enumerate(ends)], 1)
+    """The rows [n, M, k] of eigenvectors after the rotations [n - 1, M] of a sweep: one row goes up through all."""
 
     def rotate(carried: Any, given: Any) -> Any:
         row, c, s = given
-        after: list[Any] = []
-        for at in range(sweeps):
-            own, cosine, sine = carried[at], c[at][:, None], s[at][:, None]
-            after.append(cosine * row - sine * own)
-            row = sine * row + cosine * own
-        return tuple(after), row
+        c, s = c[:, None], s[:, None]
+        return c * row - s * carried, s * row + c * carried
 
-    given = ops.pad(rows, [(sweeps, 0), (0, 0), (0, 0)]), align(cosines, 1.0), align(sines, 0.0)
-    return scan(rotate, (ops.zeros_like(rows[0]),) * sweeps, given, reverse=True)[1][:count]
+    first, others = scan(rotate, rows[-1], (rows[:-1], cosines, sines), reverse=True)
+    return ops.concat([first[None], others], 0)
 
 
-def solve_tridiagonal(d: Any, e: Any, rows: Any) -> tuple[Any, Any]:
-    """The eigenvalues of tridiagonal matrices [B, n], unsorted, and `rows` [n, B, m] rotated as eigenvectors."""
+def iterate_tridiagonal(d: Any, e: Any, rows: Any) -> tuple[Any, Any]:
+    """The eigenvalues of tridiagonal matrices [M, n], unsorted, and `rows` [n, M, k] rotated as eigenvectors."""
     size, index = d.shape[-1], index_of(d.shape[-1])
-    eps, together = epsilon_of(dtype_of(d)), 1 if rows is None or size <= SMALL else TOGETHER
+    eps = epsilon_of(dtype_of(d))
 
     def is_open(state: Any) -> Any:
         return (state[0] < SWEEPS * size) & ops.any(state[3] < state[4])
 
-    def sweep(state: Any, _: Any) -> Any:
-        d, e, first, last = state
+    def sweep(state: Any) -> Any:
+        count, d, e, first, last, rows = state
         d, e, cosines, sines = _rotate(d, e, first, last)
-        return (d, *_find_blocks(d, e, index, eps)), (cosines, sines)
-
-    def sweep_together(state: Any) -> Any:
-        count, *matrix, rows = state
-        matrix, (cosines, sines) = scan(sweep, tuple(matrix), length=together)
-        return count + together, *matrix, None if rows is None else _rotate_rows(rows, cosines, sines)
+        rows = None if rows is None else _rotate_rows(rows, cosines, sines)
+        return (count + 1, d, *_find_blocks(d, e, index, eps), rows)
 
     state = (ops.zeros((), i64), d, *_find_blocks(d, e, index, eps), rows)
-    _, d, _, _, _, rows = while_loop(is_open, sweep_together, state)
+    _, d, _, _, _, rows = while_loop(is_open, sweep, state)
     return d, rows
+
+
+def _tear(d: Any, e: Any, leaf: int) -> tuple[Any, Any]:
+    """Leaves [B * m, leaf] of matrices [B, m * leaf]: what couples them is taken off the diagonal on both sides."""
+    size, index = d.shape[-1], index_of(d.shape[-1])
+    is_torn = index % leaf == leaf - 1
+    coupled = ops.where(is_torn, ops.abs(e), 0.0)
+    d = d - coupled - ops.pad(coupled[:, : size - 1], [(0, 0), (1, 0)])
+    shape = d.shape[0] * (size // leaf), leaf
+    return ops.reshape(d, shape), ops.reshape(ops.where(is_torn, 0.0, e), shape)
+
+
+def _pad_tridiagonal(d: Any, e: Any, size: int) -> tuple[Any, Any]:
+    """More rows, coupled to none, with an eigenvalue above all others."""
+    more = size - d.shape[-1]
+    if not more:
+        return d, e
+    before = ops.pad(e[:, :-1], [(0, 0), (1, 0)])
+    bound = ops.max(ops.abs(d) + ops.abs(e) + ops.abs(before), -1, keepdims=True)
+    above = ops.where(bound > 0, 1.5 * bound, 1.0)
+    d = ops.concat([d, ops.broadcast_to(above, (d.shape[0], more))], 1)
+    return d, ops.pad(e, [(0, 0), (0, more)])
+
+
+def solve_tridiagonal(d: Any, e: Any, *, has_vectors: bool) -> tuple[Any, Any]:
+    """The eigenvalues of tridiagonal matrices [B, n], ascending, and their eigenvectors [B, n, n] as columns, or None.
+
+    The last element of `e`, beside the diagonal, is zero. The largest element of a matrix is to be near 1.
+    """
+    count, size = d.shape
+    parts = 1
+    while -(-size // parts) > LEAF:
+        parts *= 2
+    leaf = -(-size // parts)
+    d, e = _pad_tridiagonal(d, e, leaf * parts)
+    values, inner = _tear(d, e, leaf)
+    identity = ops.eye(leaf, dtype=dtype_of(d))
+    rows = identity if has_vectors else ops.stack([identity[:, 0], identity[:, -1]], 1)
+    rows = ops.broadcast_to(rows[:, None], (leaf, values.shape[0], rows.shape[-1]))
+    is_needed = has_vectors or parts > 1
+    values, rows = iterate_tridiagonal(values, inner, rows if is_needed else None)
+    if parts == 1:
+        order = ops.argsort(values, -1)
+        values = ops.take_along_axis(values, order, -1)
+        return values, ops.swapaxes(take_rows(ops.swapaxes(rows, 0, 1), order), 1, 2) if has_vectors else None
+    rows = ops.transpose(rows, (1, 2, 0))
+    while parts > 1:
+        parts //= 2
+        half, pairs = values.shape[-1], count * parts
+        beside = ops.reshape(ops.reshape(e, (pairs, 2 * half))[:, half - 1], (pairs,))
+        needs = "all" if has_vectors else "ends" if parts > 1 else "none"
+        values = ops.reshape(values, (pairs, 2, half))
+        values, rows = merge(values, ops.reshape(rows, (pairs, 2, rows.shape[1], half)), beside, needs=needs)
+    return values[:, :size], rows[:, :size, :size] if has_vectors else None
 
 
 def _eigh(a: Any, *, has_vectors: bool) -> Any:
@@ -194,17 +210,12 @@ def _eigh(a: Any, *, has_vectors: bool) -> Any:
     is_finite = ops.all(ops.isfinite(ops.abs(batch)), (-2, -1))[:, None, None]
     batch, nothing = ops.where(is_finite, batch, 0.0), ops.where(is_finite, 0.0, math.nan)
     scale = scale_of(batch)
-    d, e, vectors, taus = reduce_to_tridiagonal(batch / scale)
+    d, e, panels = reduce_to_tridiagonal(batch / scale)
+    values, vectors = solve_tridiagonal(d, e, has_vectors=has_vectors)
+    values = like_batch(values * scale[:, :, 0] + nothing[:, :, 0], a, 1)
     if not has_vectors:
-        values = ops.sort(solve_tridiagonal(d, e, None)[0], -1) * scale[:, :, 0] + nothing[:, :, 0]
-        return (like_batch(values, a, 1),)
-    q = apply_reflections(vectors, taus, ops.broadcast_to(eye_like(a), tuple(batch.shape)))
-    d, rows = solve_tridiagonal(d, e, ops.transpose(q, (2, 0, 1)))
-    rows = ops.swapaxes(rows, 0, 1)
-    order = ops.argsort(d, -1)
-    values = ops.take_along_axis(d, order, 1) * scale[:, :, 0] + nothing[:, :, 0]
-    columns = ops.swapaxes(take_rows(rows, order), -1, -2) + nothing
-    return like_batch(values, a, 1), like_batch(columns, a)
+        return (values,)
+    return values, like_batch(apply_panels(panels, ops.astype(vectors, dtype_of(a))) + nothing, a)
 
 
 def decompose_batch(a: Any) -> Any:
