@@ -1,9 +1,9 @@
-"""Eigenvalues and eigenvectors of symmetric and Hermitian matrices: a tridiagonal matrix by reflections, then QL.
+"""Eigenvalues and eigenvectors of symmetric and Hermitian matrices: a tridiagonal matrix, divided until parts are small.
 
-Each of n - 1 reflections makes one column tridiagonal: a matrix-vector product and an update of rank 2. The eigenvalues
-of what is left come out one after the other, from the top: a sweep of rotations with Wilkinson's shift makes its first
-element off the diagonal small, cubically so near the end, and on average fewer than two sweeps are needed for each. The
-rotations are numbers alone; the eigenvectors follow row by row, from a matrix whose rows are the columns of `Q`.
+The eigenvalues of a small part come out one after the other, from the top: a sweep of rotations with Wilkinson's shift
+makes its first element off the diagonal small, cubically so near the end, and on average fewer than two sweeps are
+needed for each (implicit QL). The rotations are numbers alone; the eigenvectors follow row by row, from a matrix whose
+rows are the columns of `Q`. Parts are merged by divide and conquer.
 
 Matrices of a batch go through the same loops with shifts and ranges of their own: where one has no rotation it is
 passed through unchanged, so what it becomes does not depend on the others.

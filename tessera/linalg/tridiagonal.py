@@ -17,8 +17,8 @@ from tessera.linalg.operands import adjoint, dtype_of, index_of
 from tessera.linalg.orthogonal import join_reflections
 from tessera.types.dtype import DType
 
-BLOCK = 32
-"""Columns of a block."""
+BLOCK = 16
+"""Columns of a block: wider ones take longer over `V` and `W` than they save."""
 BLOCKS = 16
 """Blocks at most, so that programs of large matrices are no longer."""
 
