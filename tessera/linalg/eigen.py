@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of symmetric and Hermitian matrices: a tridiagonal matrix, in parts until these are small.
+"""Eigenvalues and eigenvectors of symmetric and Hermitian matrices: tridiagonal ones, in parts until these are small.
 
 The eigenvalues of a small part come out one after the other, from the top: a sweep of rotations with Wilkinson's shift
 makes its first element off the diagonal small, cubically so near the end, and on average fewer than two sweeps are
