@@ -23,7 +23,7 @@ from tessera.diagnostics import codes
 from tessera.diagnostics.error import CompilationError, InternalError, TesseraError, find_nearest
 from tessera.ir.base.compilation import without_collection
 from tessera.ir.base.effects import check_order, steps_of
-from tessera.ir.base.literal import LiteralError, Reader, text_of
+from tessera.ir.base.literal import LiteralError, Reader, is_placeholder, text_of
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.reproducers import write_reproducer
 from tessera.ir.base.text import print_module
@@ -285,6 +285,9 @@ class Stages:
                 raise refusal(error.op, f"`{one.name}` makes of this: {error.message}", _LOWERING_ADVICE) from error
             raise self._blame(stage, one, before, error) from error
         except Exception as error:
+            if self.reads_text and (op := _with_placeholder(module)) is not None:
+                advice = "run `graph-resolve-placeholders` before it"
+                raise refusal(op, f"`{one.name}` takes no placeholder, and `{op.name}` has one", advice) from error
             raise self._blame(stage, one, before, error) from error
         ops = sum(1 for _ in module.walk()) if self._timing else 0
         self.steps.append(Step(stage, one.name, seconds, ops))
@@ -400,6 +403,12 @@ _LOWERING_ADVICE = "run the passes before it, which choose what fits, or change 
 def refusal(op: Operation, message: str, advice: str = "") -> CompilationError:
     """The verify error of an op's stage."""
     return user_error(STAGE_OF_DIALECT.get(op.name.split(".", 1)[0], "graph"), OpError(op, message, advice))
+
+
+def _with_placeholder(module: ModuleOp) -> Operation | None:
+    """The first op of a text with a value that nobody has said yet."""
+    found = (op for op in module.walk() for one in op.properties.values() if is_placeholder(getattr(one, "data", None)))
+    return next(found, None)
 
 
 def refuse(op: Operation, message: str, advice: str = "") -> NoReturn:

@@ -25,3 +25,10 @@ tgraph.func @f(%x: !tgraph.tensor<[4, 8], f32>) -> !tgraph.tensor<[4, 8], f32> a
   %0 = tgraph.softmax %x {axis = #attr.tessera.axis} : (!tgraph.tensor<[4, 8], f32>) -> !tgraph.tensor<[4, 8], f32>
   tgraph.return %0 : (!tgraph.tensor<[4, 8], f32>) -> ()
 }
+
+// -----
+
+// A pass that needs the value asks for this one before it.
+// RUN: not tessera-opt %s --split -p graph-vmap 2>&1 | filecheck %s --check-prefix=UNRESOLVED
+// UNRESOLVED: error[T0301]: `graph-vmap` takes no placeholder, and `tgraph.softmax` has one
+// UNRESOLVED: help: run `graph-resolve-placeholders` before it

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.ir.base.build import region_of
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp, plain
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.tape import MESH, REGION
 from tessera.ir.base.types import attribute_of
 from tessera.ir.schedule.dialect import DIALECT
@@ -16,6 +18,7 @@ from tessera.ir.schedule.ops.mesh import declared_mesh
 from tessera.ir.schedule.plan import programs_in
 
 _ANNOTATIONS = ("tsched.tile", "tsched.layout", "tsched.collective")
+_SCOPE = re.compile(r"\w+=[1-9]\d{0,8}")
 _ANYWHERE = ("tsched.constant", "tsched.alias")
 """Ops that compute nothing: they stay in a region where both neighbours are of it."""
 
@@ -28,6 +31,8 @@ class FormMeshRegions(Pass):
     outside, in a module with `mesh = {data = 4}`. Ops keep their order. In no pipeline of passes: a plan that is
     written down has regions (`fn.schedule()`), and what runs is one rank's program.
     """
+
+    is_lowering = True
 
     def run(self, module: ModuleOp) -> None:
         for program in programs_in(module):
@@ -57,7 +62,11 @@ def _wrap(block: Block, depth: int) -> None:
 
 
 def _scopes(op: Operation) -> list[str]:
-    return [one for one in region_of(op).split("/") if one]
+    found = [one for one in region_of(op).split("/") if one]
+    for scope in found:
+        if not _SCOPE.fullmatch(scope):
+            refuse(op, f"`{REGION}` has scopes such as `data=4`, an axis with its ranks, got {scope!r}")
+    return found
 
 
 def _axis_at(op: Operation, depth: int) -> str | None:
@@ -89,6 +98,7 @@ def _close(run: list[Operation], axis: str, depth: int) -> None:
     values = {"axis": name, "size": int(size)}
     types = [result.type for result in results]
     region = make(DIALECT["tsched.mesh.region"], (), values, types=types, regions=[inside])
+    region.location = run[0].location
     if anchor is None:
         around.add_op(region)
     else:
