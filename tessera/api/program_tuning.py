@@ -41,7 +41,7 @@ from tessera.tuner.acceptance import Criteria, Decision, judge
 from tessera.tuner.agree import agree, broadcast_among
 from tessera.tuner.database import Database, default_database
 from tessera.tuner.learned import Correction, examples_of
-from tessera.tuner.protocol import SAME_CODE, DeviceEviction, InProcess, Protocol
+from tessera.tuner.protocol import SAME_CODE, DeviceEviction, InProcess, Measurer, Protocol, Resumed
 from tessera.tuner.records import Entry, Plan, Signature, Trial, median_ratio
 from tessera.tuner.runner import Isolated
 from tessera.tuner.search import MODES, SHARE, Outcome, Progress, Space, search
@@ -66,6 +66,8 @@ INTERRUPTED = "interrupted"
 """How a tuning was stopped that its user ended."""
 NO_TIME = "no time was left for it"
 """Why a group was not tuned, behind those that took all of the time."""
+CUT = "the budget ended its search"
+"""Why the safe plan of a group is no verdict: what was not measured may be faster."""
 Tell = Callable[["TuningStep"], None]
 
 
@@ -238,10 +240,13 @@ class ProgramTuning:
         except KeyboardInterrupt:  # between searches, each of which ends by itself
             self.stopped = INTERRUPTED
         try:
-            return self.tune_program()
+            found = self.tune_program()
         except KeyboardInterrupt:
             self.stopped = INTERRUPTED
             return Plan(), None, None
+        if any(group.source in (NO_TIME, CUT) for group in self.groups):
+            self.stopped = self.stopped or "budget"
+        return found
 
     def tune_groups(self) -> None:
         """Tune the groups that take time and have something to choose, those first that take most."""
@@ -276,11 +281,16 @@ class ProgramTuning:
         # What the model has wrong for other sizes, it has wrong for these.
         known_trials = [trial for entry in entries for trial in self.database.trials(entry.signature)]
         self.correction = Correction.fit(examples_of(known_trials))
+        before = [] if self.retune else self.database.trials(signature)  # of a search that the budget ended
         workload, measurer = self.measurer(name, space)
         with measurer:
-            best, trials = self._search_knobs(name, space.of_group(name), workload, measurer, seconds, near)
+            resumed = Resumed(measurer, before)
+            best, trials, is_cut = self._search_knobs(name, space.of_group(name), workload, resumed, seconds, near)
         gain = median_ratio(best) - 1 if best is not None else 0.0
         plan = best.plan if best is not None and gain >= LEAST_GAIN else Plan()
+        if is_cut and not plan.choices:
+            self.database.store_trials(signature, [trial for trial in trials if trial.samples])
+            return GroupResult(name, plan, CUT, gain, tuple(trials))
         if not self.stopped:
             self.database.store(signature, plan, trials)
         is_same = bool(trials) and all(trial.reason == f"{SAME_CODE} {Plan()}" for trial in trials)
@@ -297,11 +307,11 @@ class ProgramTuning:
         where: str,
         knobs: Sequence[TunableKnob],
         workload: ProgramWorkload,
-        measurer: PartMeasurer | InProcess,
+        measurer: Measurer,
         seconds: float,
         near: Sequence[Plan],
-    ) -> tuple[Trial | None, list[Trial]]:
-        """Search the knobs of a group one after the other, the one with most candidates first.
+    ) -> tuple[Trial | None, list[Trial], bool]:
+        """Search the knobs of a group one after the other, the one with most candidates first; whether time ended it.
 
         Each is searched with what was found for those before it: of knobs that hardly depend on each other that finds
         the best with the sum of their candidates, and not with the product.
@@ -319,15 +329,15 @@ class ProgramTuning:
             if outcome.best is not None and (best is None or median_ratio(outcome.best) > median_ratio(best)):
                 best = outcome.best
             if outcome.stopped:
-                break
-        return best, trials
+                return best, trials, outcome.stopped != INTERRUPTED
+        return best, trials, False
 
     def _search(
         self,
         where: str,
         plans: Sequence[Plan],
         workload: ProgramWorkload,
-        measurer: PartMeasurer | InProcess,
+        measurer: Measurer,
         seconds: float,
         first: Sequence[Plan] = (),
         mode: str = "",
@@ -368,8 +378,6 @@ class ProgramTuning:
             plans |= dict.fromkeys(self._fit_shared(union))
         plans.pop(Plan(), None)
         if not plans:
-            if any(group.source == NO_TIME for group in self.groups):
-                self.stopped = self.stopped or "budget"
             return Plan(), None, None
         workload, measurer = self.measurer(PROGRAM, self.space)
         with measurer:

@@ -137,6 +137,12 @@ class Database:
         """
         self.store_all([Entry(signature, plan, tuple(trials), source, time.time())])
 
+    def store_trials(self, signature: Signature, trials: Iterable[Trial]) -> None:
+        """Keep what was measured of a signature without a verdict: a search that ended early begins with it."""
+        plan, rows = _rows_of(Entry(signature, Plan(), tuple(trials)))
+        del plan
+        self._run(lambda connection: _write_trials(connection, signature, rows), writes=True)
+
     def store_all(self, entries: Sequence[Entry]) -> None:
         """Keep several entries: all of them or, where the process ends meanwhile, none."""
         for entry in entries:
@@ -374,12 +380,17 @@ def default_database() -> Database:
 
 def _write_entry(connection: sqlite3.Connection, entry: Entry, plan: str, trials: Sequence[tuple[str, str]]) -> None:
     parts, stored = entry.signature.parts, float(entry.stored)
-    connection.execute(f"INSERT OR IGNORE INTO signatures ({_PARTS}) VALUES (?, ?, ?, ?, ?, ?, ?)", parts)
-    (number,) = connection.execute(f"SELECT id FROM signatures WHERE {_MATCH}", parts).fetchone()
+    number = _write_trials(connection, entry.signature, trials)
     connection.execute(
         "INSERT OR REPLACE INTO plans VALUES (?, ?, ?, ?, ?)",
         (number, entry.source, plan, stored, _digest(*parts, entry.source, plan, repr(stored))),
     )
+
+
+def _write_trials(connection: sqlite3.Connection, signature: Signature, trials: Sequence[tuple[str, str]]) -> int:
+    """Add trials of a signature, whose number it gives; the oldest go where there are too many."""
+    connection.execute(f"INSERT OR IGNORE INTO signatures ({_PARTS}) VALUES (?, ?, ?, ?, ?, ?, ?)", signature.parts)
+    (number,) = connection.execute(f"SELECT id FROM signatures WHERE {_MATCH}", signature.parts).fetchone()
     connection.executemany(
         "INSERT OR IGNORE INTO trials (signature, trial, digest) VALUES (?, ?, ?)",
         [(number, text, digest) for text, digest in trials],
@@ -389,6 +400,7 @@ def _write_entry(connection: sqlite3.Connection, entry: Entry, plan: str, trials
         " (SELECT id FROM trials WHERE signature = ? ORDER BY id DESC LIMIT ?)",
         (number, number, MOST_TRIALS),
     )
+    return number
 
 
 def _rows_of(entry: Entry) -> tuple[str, list[tuple[str, str]]]:

@@ -78,6 +78,23 @@ class Measurer(TypingProtocol):
         ...
 
 
+class Resumed:
+    """A measurer that knows trials of an earlier search: what they measured in full is not measured first again."""
+
+    def __init__(self, measurer: Measurer, trials: Sequence[Trial]) -> None:
+        self._measurer, self._known = measurer, {trial.plan: trial for trial in trials if trial.samples}
+
+    def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> Mapping[Plan, str]:
+        """As the other does: what is known may be measured again to confirm it."""
+        return self._measurer.prepare(plans, seconds)
+
+    def measure(self, plan: Plan, rounds: int) -> Trial:
+        """What is known of a plan, once: who measures it again wants to know more."""
+        known = self._known.pop(plan, None)
+        is_whole = known is not None and (known.reason or len(known.samples) >= rounds)
+        return known if known is not None and is_whole else self._measurer.measure(plan, rounds)
+
+
 def interleave(
     candidate: Compiled, safe: Compiled, rounds: int, protocol: Protocol, flush: Callable[[], None], seed: str = ""
 ) -> tuple[list[float], list[float], str]:

@@ -456,3 +456,14 @@ def test_a_writer_that_is_killed_leaves_the_file_intact(database: Database) -> N
     assert plan_of(database) == BLOCK
     assert SAFE_BITS
     assert damaged_files(database.path) == []
+
+
+def test_trials_without_a_verdict_are_kept_and_found_by_nobody_who_asks_for_a_plan() -> None:
+    database = Database(None, profiles=False)
+    database.store_trials(MATMUL, [timed([1.2] * 10)])
+    assert database.lookup(MATMUL) is None
+    assert database.entries() == []
+    assert database.neighbours(MATMUL) == []
+    assert database.trials(MATMUL) == [timed([1.2] * 10)]
+    database.store(MATMUL, BLOCK)
+    assert database.entries()[0].trials == (timed([1.2] * 10),)

@@ -18,7 +18,7 @@ import pytest
 import tessera as ts
 from tessera import autotune
 from tessera.api import program_tuning, stored_plans
-from tessera.api.program_tuning import TuningStep
+from tessera.api.program_tuning import CUT, TuningStep
 from tessera.api.stored_plans import program_signature
 from tessera.compiler.options import Options
 from tessera.compiler.plan_text import compare
@@ -27,6 +27,7 @@ from tessera.diagnostics.codes import TuningError
 from tessera.tuner.database import default_database
 from tessera.tuner.exchange import export_database, import_database
 from tessera.tuner.records import Plan
+from tessera.tuner.search import BudgetError, _Session  # pyright: ignore[reportPrivateUsage] - its clock is a test's
 from tests.determinism.programs import bits
 from tests.tuner.programs.clocks import set_clock
 
@@ -84,6 +85,34 @@ def test_choices_of_the_whole_program_are_not_tried_when_no_time_is_left(monkeyp
         result = jitted.autotune(*given, budget=1.0)
         assert (result.source, result.stopped) == ("measured", "budget"), "it is looked for again"
         assert len(lowered) == 1, "what groups chose, and nothing beside it"
+
+
+def test_a_search_that_the_budget_ends_is_no_verdict_and_goes_on_where_it_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_clock(monkeypatch, lambda choices: 100_000.0)
+    own, most = _Session.left, 2
+
+    def end_early(self: _Session) -> float | None:
+        if len(self.trials) >= most:
+            raise BudgetError
+        return own(self)
+
+    monkeypatch.setattr(_Session, "left", end_early)
+    jitted, given = ts.jit(layers(ts.ops.tanh)), arrays(*GIVEN)
+    first = jitted.autotune(*given, mode="exhaustive")
+    assert [group.source for group in first.groups] == [CUT, CUT]
+    assert (first.stopped, first.accepted) == ("budget", False)
+    assert "ended by the budget" in str(first)
+    most = 1000
+    second = jitted.autotune(*given, mode="exhaustive")
+    assert [group.source for group in second.groups] == ["measured", "measured"]
+    assert second.stopped == ""
+    assert jitted.autotune(*given).source == "database"
+    known = sum(group.measured for group in first.groups)
+    whole = jitted.autotune(*given, mode="exhaustive", retune=True)
+    assert known > 0
+    assert whole.measurements - second.measurements >= known * 2 * 10, "what was measured before is not measured again"
 
 
 def test_the_best_plan_is_adopted_kept_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:

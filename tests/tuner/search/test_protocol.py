@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from tessera.tuner.protocol import (
     DeviceEviction,
     InProcess,
     Protocol,
+    Resumed,
     device_time,
     host_time,
     join,
@@ -223,3 +224,28 @@ def test_a_run_on_a_device_is_timed_by_events_around_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(streams, "Event", Event)
     assert device_time(lambda: log.append("run")) == 250_000.0
     assert log == ["record", "run", "record", "wait"]
+
+
+def test_what_an_earlier_search_measured_is_measured_again_only_to_confirm_it() -> None:
+    asked: list[Plan] = []
+
+    class Device:
+        def prepare(self, plans: Sequence[Plan], seconds: float | None = None) -> dict[Plan, str]:
+            asked.extend(plans)
+            return {}
+
+        def measure(self, plan: Plan, rounds: int) -> Trial:
+            return Trial(plan, samples=(7.0,) * rounds)
+
+    known, short, slow, failed = (Plan.of({"tile": size}) for size in range(4))
+    before = [
+        Trial(known, samples=(1.0,) * 10, baseline=(1.0,) * 10),
+        Trial(short, samples=(1.0,) * 3),
+        Trial(slow, samples=(1.0,) * 3, reason="2.10 times the safe plan's time after 3 rounds"),
+        Trial(failed, reason="crashed: SIGSEGV"),
+    ]
+    resumed = Resumed(Device(), before)
+    assert resumed.prepare([known, failed]) == {}
+    assert asked == [known, failed]
+    assert [resumed.measure(plan, 10).samples[0] for plan in (known, short, slow, failed)] == [1.0, 7.0, 1.0, 7.0]
+    assert resumed.measure(known, 10).samples[0] == 7.0, "who asks twice wants another measurement"
