@@ -471,7 +471,9 @@ def _check_or_create(connection: sqlite3.Connection, path: str, *, is_new_allowe
         _create(connection)
     elif application != _APPLICATION:
         raise TuningFileError(
-            f"{path} is a database of another program", span=None, fix="name a file that need not exist"
+            f"{path} is a database of another program",
+            span=None,
+            fix="move it away, or name a file that need not exist",
         )
     elif version != VERSION:
         raise TuningFileError(
