@@ -2,11 +2,15 @@
 
 Where few are expected the distribution function is inverted step by step at one uniform number for each element;
 otherwise counts are drawn by rejection from a hat with a table mountain's shape (Hörmann 1993: PTRS and BTRS).
+
+A count that an integer dtype does not have is refused where parameters are numbers, as soon as a draw in 2**53 may be
+one; of parameters that are tensors such a count gives the largest integer that the dtype has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.api.control import while_loop
@@ -15,8 +19,9 @@ from tessera.api.randomness import fold
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.arguments import explain_wrong_calls
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import cast, dims_of
+from tessera.frontend.functions.operands import cast, dims_of, is_tensor
 from tessera.types.dtype import DType, f64, i64, parse_dtype
+from tessera.types.promotion import integer_range
 
 _FEW = 10.0
 """From so many expected on, rejection takes fewer steps than inversion, and accepts as its constants assume."""
@@ -24,11 +29,58 @@ _MOST_STEPS = 128
 """More counts than inversion ever takes: 10 are expected at most, and beyond 90 lies less than one in 2**53."""
 
 
+_CERTAIN = 53 * math.log(2.0)
+"""A probability whose logarithm is below minus this one is less than that of any uniform number that is drawn."""
+
+
 def _integer_dtype(op: str, dtype: Any) -> DType:
     wanted = parse_dtype(dtype)
     if not wanted.is_integer and not wanted.is_float:
         raise ArgumentError(f"`{op}` draws counts, got `dtype={wanted}`", fix="write `dtype=ts.i64`")
     return wanted
+
+
+def _check_range(op: str, dtype: DType, given: str, values: Sequence[Any], bound: Callable[..., float]) -> None:
+    """Raises where counts of these parameters may be beyond a dtype; `bound(largest, *values)` is how unlikely that is.
+
+    It is a bound of the logarithm of the probability, with the other sign. Elements of tensors are not known.
+    """
+    if dtype.is_float or any(is_tensor(value) for value in values):
+        return
+    _, largest = integer_range(dtype)
+    numbers = [float(value) for value in values]
+    if bound(float(largest), *numbers) < _CERTAIN:
+        raise ArgumentError(
+            f"`{op}` with {given.format(*numbers)} draws counts beyond {largest}, the largest that {dtype} has",
+            fix="write `dtype=ts.i64`, or `dtype=ts.f64` for counts that are larger still",
+        )
+
+
+def _as_counts(made: Any, dtype: DType, *legal: Any) -> Any:
+    """What was drawn in a dtype; -1 where a parameter was none, and the largest integer of a dtype without a sign."""
+    instead = float(integer_range(dtype)[1]) if dtype.kind == "uint" else -1.0
+    return cast(only_legal(made, *legal, instead=instead), dtype)
+
+
+def _unlikely_events(largest: float, rate: float) -> float:
+    """By Chernoff's bound."""
+    if rate == 0.0:
+        return math.inf
+    return rate - largest + largest * math.log(largest / rate) if rate < largest else 0.0
+
+
+def _unlikely_successes(largest: float, n: float, p: float) -> float:
+    """By Chernoff's bound, which is the divergence of the two shares."""
+    if n <= largest or p == 0.0:
+        return math.inf
+    share = largest / n
+    if share <= p:
+        return 0.0
+    return largest * math.log(share / p) + (n - largest) * (math.log1p(-share) - math.log1p(-p))
+
+
+def _unlikely_trials(largest: float, p: float) -> float:
+    return math.inf if p == 1.0 else -largest * math.log1p(-p)
 
 
 def _invert(u: Any, none: Any, ratio: Callable[[Any], Any]) -> Any:
@@ -85,18 +137,20 @@ def _accept(us: Any, v: Any, sure: Any, is_count: Any, is_below: Any) -> Any:
 def poisson(key: Any, shape: Any, rate: Any, *, dtype: Any = i64) -> Any:
     """Counts of the Poisson distribution with the mean `rate`: a number from 0, or a tensor that broadcasts to `shape`.
 
-    An element of a tensor that is no such number gives -1.
+    An element of a tensor that is no such number gives -1, and the largest integer of a dtype without a sign. So does,
+    in any integer dtype, a count beyond it; where `rate` is a number that draws such counts it is refused.
 
     >>> ts.random.poisson(ts.random.key(0), (3,), 0.0)
     Tensor([3] i64, [0, 0, 0])
     """
     wanted, sizes = _integer_dtype("poisson", dtype), dims_of(shape)
     mean, legal = parameter("poisson", "rate", rate, sizes, f64, is_open=False)
+    _check_range("poisson", wanted, "`rate={:g}`", (rate,), _unlikely_events)
     is_few = ops.lt(mean, _FEW)
     low, high = ops.where(is_few, mean, 1.0), ops.where(is_few, _FEW, mean)
     few = _invert(between(fold(key, 0), sizes, f64), ops.exp(ops.neg(low)), lambda k: ops.div(low, k))
     many = _many_events(fold(key, 1), high)
-    return cast(only_legal(ops.where(is_few, few, many), legal, instead=-1.0), wanted)
+    return _as_counts(ops.where(is_few, few, many), wanted, legal)
 
 
 def _many_successes(key: Any, n: Any, p: Any) -> Any:
@@ -128,7 +182,8 @@ def _many_successes(key: Any, n: Any, p: Any) -> Any:
 def binomial(key: Any, shape: Any, n: Any, p: Any, *, dtype: Any = i64) -> Any:
     """How many of `n` trials succeed, each with probability `p`: numbers, or tensors that broadcast to `shape`.
 
-    `n` is rounded down. An element of a tensor that is no number of trials, or no probability, gives -1.
+    `n` is rounded down. An element of a tensor that is no number of trials, or no probability, gives -1, and what
+    counts beyond the dtype give is as with `poisson`.
 
     >>> ts.random.binomial(ts.random.key(0), (3,), 5, 1.0)
     Tensor([3] i64, [5, 5, 5])
@@ -136,6 +191,7 @@ def binomial(key: Any, shape: Any, n: Any, p: Any, *, dtype: Any = i64) -> Any:
     wanted, sizes = _integer_dtype("binomial", dtype), dims_of(shape)
     trials, is_count = parameter("binomial", "n", n, sizes, f64, is_open=False)
     share, is_share = parameter("binomial", "p", p, sizes, f64, is_open=False, most=1.0)
+    _check_range("binomial", wanted, "`n={:g}` and `p={:g}`", (n, p), _unlikely_successes)
     trials, is_likely = ops.floor(trials), ops.gt(share, 0.5)
     rare = ops.where(is_likely, ops.sub(1.0, share), share)
     is_few = ops.lt(ops.mul(trials, rare), _FEW)
@@ -149,19 +205,21 @@ def binomial(key: Any, shape: Any, n: Any, p: Any, *, dtype: Any = i64) -> Any:
     many = _many_successes(fold(key, 1), ops.where(is_few, 4 * _FEW, trials), high)
     made = ops.where(is_few, few, many)
     made = ops.where(is_likely, ops.sub(trials, made), made)
-    return cast(only_legal(made, is_count, is_share, instead=-1.0), wanted)
+    return _as_counts(made, wanted, is_count, is_share)
 
 
 @explain_wrong_calls
 def geometric(key: Any, shape: Any, p: Any, *, dtype: Any = i64) -> Any:
     """How many trials there are up to and with the first success, each with probability `p` above 0 and at most 1.
 
-    `p` is a number, or a tensor that broadcasts to `shape`; an element of it that is no such number gives -1.
+    `p` is a number, or a tensor that broadcasts to `shape`; an element of it that is no such number gives -1, and what
+    counts beyond the dtype give is as with `poisson`.
 
     >>> ts.random.geometric(ts.random.key(0), (3,), 1.0)
     Tensor([3] i64, [1, 1, 1])
     """
     wanted, sizes = _integer_dtype("geometric", dtype), dims_of(shape)
     share, legal = parameter("geometric", "p", p, sizes, f64, most=1.0)
+    _check_range("geometric", wanted, "`p={:g}`", (p,), _unlikely_trials)
     failures = ops.floor(ops.div(ops.log(between(key, sizes, f64)), ops.log1p(ops.neg(share))))
-    return cast(only_legal(ops.add(failures, 1.0), legal, instead=-1.0), wanted)
+    return _as_counts(ops.add(failures, 1.0), wanted, legal)

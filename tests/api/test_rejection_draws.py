@@ -222,6 +222,50 @@ def test_parameters_that_are_none_are_refused(draw: Callable[[], Any], words: st
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda: random.poisson(KEY, (2,), 60, dtype=ts.i8), "`poisson` with `rate=60` draws counts beyond 127"),
+        (lambda: random.poisson(KEY, (2,), 1e30), "beyond 9223372036854775807, the largest that i64 has"),
+        (lambda: random.binomial(KEY, (2,), 1000, 0.2, dtype=ts.u8), "`n=1000` and `p=0.2` draws counts beyond 255"),
+        (lambda: random.binomial(KEY, (2,), 300, 1.0, dtype=ts.u8), "`n=300` and `p=1` draws counts beyond 255"),
+        (lambda: random.geometric(KEY, (2,), 0.2, dtype=ts.i8), "`geometric` with `p=0.2` draws counts beyond 127"),
+        (
+            lambda: random.geometric(KEY, (2,), 1e-18),
+            "`geometric` with `p=1e-18` draws counts beyond 9223372036854775807",
+        ),
+    ],
+)
+def test_counts_that_a_dtype_may_not_have_are_refused(draw: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        draw()
+    assert words in str(caught.value)
+    assert "write `dtype=ts.i64`" in str(caught.value)
+
+
+def test_counts_that_a_dtype_surely_has_are_drawn() -> None:
+    for drawn in (
+        random.poisson(KEY, (4096,), 50, dtype=ts.i8),
+        random.binomial(KEY, (4096,), 127, 0.9, dtype=ts.i8),
+        random.binomial(KEY, (4096,), 1000, 0.02, dtype=ts.i8),
+        random.geometric(KEY, (4096,), 0.3, dtype=ts.i8),
+        random.geometric(KEY, (4096,), 1e-17),
+        random.poisson(KEY, (4096,), 9e18),
+        random.poisson(KEY, (16,), 0, dtype=ts.i8),
+    ):
+        counts = np.asarray(drawn)
+        assert (counts >= 0).all()
+        assert (counts < np.iinfo(counts.dtype).max).all() or counts.max() == 127
+
+
+def test_counts_of_tensors_beyond_a_dtype_are_its_largest() -> None:
+    rates = ts.array(np.array([3.0, 1e9, -1.0]))
+    assert np.asarray(random.poisson(KEY, (3,), rates, dtype=ts.i8)).tolist()[1:] == [127, -1]
+    assert np.asarray(random.poisson(KEY, (3,), rates, dtype=ts.u8)).tolist()[1:] == [255, 255]
+    assert np.asarray(random.geometric(KEY, (2,), ts.array(np.array([1e-300, 2.0])))).tolist() == [2**63 - 1, -1]
+    assert np.asarray(random.poisson(KEY, (2,), 1e30, dtype=ts.f64)).tolist() == pytest.approx([1e30, 1e30])
+
+
 @pytest.mark.parametrize("size", [1e30, 1e-30])
 def test_triangles_are_as_wide_as_their_dtype_has_numbers(size: float) -> None:
     found = np.asarray(random.triangular(KEY, (64,), 0.0, size, 2 * size), np.float64) / size
