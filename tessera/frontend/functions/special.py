@@ -16,7 +16,7 @@ from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, promote_operands
 from tessera.frontend.functions.reduction import all as all_of
 from tessera.ir.base.interval import largest_of
-from tessera.types.dtype import BY_NAME, DType, f64, i64
+from tessera.types.dtype import BY_NAME, DType, f64, i32, i64
 from tessera.types.promotion import FLOATING
 
 _INF = float("inf")
@@ -198,20 +198,31 @@ def ldexp(x: Any, exponent: Any) -> Any:
     Tensor([2] f32, [8, 6])
     """
     (x,) = promote_operands("ldexp", (x,), FLOATING)
+    left = as_tensor(exponent, i64)
+    power = e.exp2 if dtype_of(left).is_float else _power_of_two
     if dtype_of(x) is not f64:
         # f64 holds each product that is neither zero nor infinite in a narrower float, whose range is far smaller.
-        return cast(
-            e.mul(cast(x, f64), e.exp2(e.clamp(cast(as_tensor(exponent, f64), f64), -600.0, 600.0))), dtype_of(x)
-        )
-    left = e.clamp(cast(as_tensor(exponent, f64), f64), -2200.0, 2200.0)
-    made = cast(x, f64)
+        return cast(e.mul(cast(x, f64), power(_clamp_exponent(left, 600))), dtype_of(x))
+    left, made = _clamp_exponent(left, 2200), cast(x, f64)
     # A power may be out of range where the product is not, so that it is applied in three factors. A step down leaves
     # 53 bits above the smallest normal number: what one of them rounds away, the last one makes zero.
     for _ in range(2):
-        is_above, is_below = e.gt(left, 1023.0), e.lt(left, -1022.0)
-        made = e.mul(made, e.where(is_above, 2.0**1023, e.where(is_below, 2.0**-969, as_tensor(1.0, f64))))
-        left = e.sub(left, e.where(is_above, 1023.0, e.where(is_below, -969.0, as_tensor(0.0, f64))))
-    return cast(e.mul(made, e.exp2(left)), dtype_of(x))
+        step = e.where(e.lt(left, -1022), as_tensor(-969, dtype_of(left)), e.minimum(left, 1023))
+        made, left = e.mul(made, power(step)), e.sub(left, step)
+    return e.mul(made, power(left))
+
+
+def _clamp_exponent(exponent: Any, most: int) -> Any:
+    """An exponent of at most so much, in i32, or in f64 where it is a float."""
+    if dtype_of(exponent).is_float:
+        return e.clamp(cast(exponent, f64), float(-most), float(most))
+    wide = i32 if dtype_of(exponent).bits < 32 else dtype_of(exponent)
+    return cast(e.clamp(cast(exponent, wide), -most if wide.kind == "int" else 0, most), i32)
+
+
+def _power_of_two(exponent: Any) -> Any:
+    """2 to an exponent of a normal number in f64, which is made of its bits."""
+    return e.bitcast(e.shift_left(cast(e.add(exponent, 1023), i64), 52), f64)
 
 
 def frexp(x: Any) -> tuple[Any, Any]:
