@@ -90,6 +90,34 @@ def test_near_and_far_rows_keep_their_distance(order: float, scale: float) -> No
     np.testing.assert_allclose(np.asarray(ops.cdist(ts.array(x), ts.array(y), order)), expected, rtol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_row_far_from_all_others_takes_no_digits_from_them(dtype: Any) -> None:
+    """One scale serves all rows, with enough of the range left for those near 1; infinities have no part in it."""
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(4, 5)).astype(dtype)
+    large = np.full((1, 5), 1e30 if dtype is np.float32 else 1e260, dtype)
+    x = np.concatenate([rows, large, np.full((1, 5), np.inf, dtype)])
+    exact = np.linalg.norm(rows[:, None].astype(np.longdouble) - rows.astype(np.longdouble), axis=-1)
+    found = np.asarray(ops.cdist(ts.array(x), ts.array(x))).astype(np.longdouble)
+    eps = float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(found[:4, :4], exact, rtol=8 * eps)
+    np.testing.assert_allclose(found[4, :4], np.linalg.norm(large.astype(np.longdouble)), rtol=8 * eps)
+    assert np.isinf(found[5, :5]).all()
+    assert np.isnan(found[5, 5])
+    pairs = np.asarray(ops.pdist(ts.array(x[:5]))).astype(np.longdouble)
+    np.testing.assert_array_equal(pairs, found[:5, :5][np.triu_indices(5, 1)])
+
+
+@pytest.mark.parametrize("shift", [1.0, 1e4])
+def test_near_rows_have_all_their_digits(shift: float) -> None:
+    """A product in place of differences would lose what rows have in common."""
+    rng = np.random.default_rng(3)
+    x = (shift + 1e-3 * rng.normal(size=(40, 16))).astype(np.float32)
+    y = (shift + 1e-3 * rng.normal(size=(30, 16))).astype(np.float32)
+    exact = np.linalg.norm(x[:, None].astype(np.float64) - y.astype(np.float64), axis=-1)
+    np.testing.assert_allclose(np.asarray(ops.cdist(ts.array(x), ts.array(y))), exact, rtol=1e-6)
+
+
 def test_distances_of_order_0_count() -> None:
     x, y = ts.array([[0.0, 1.0, 2.0]]), ts.array([[0.0, 2.0, 2.0], [1.0, 0.0, 0.0]])
     assert ops.cdist(x, y, 0).tolist() == [[1.0, 3.0]]

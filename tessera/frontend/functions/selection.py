@@ -14,7 +14,7 @@ from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_bool, check_int, check_number
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
-from tessera.frontend.functions.algebra import broadcast_arrays, norm_of_rows
+from tessera.frontend.functions.algebra import broadcast_arrays, length_of_rows, norm_of_rows, scales_of_all
 from tessera.frontend.functions.creation import iota, zeros
 from tessera.frontend.functions.indexing import take, take_along_axis
 from tessera.frontend.functions.lookup import nonzero, searchsorted
@@ -227,6 +227,10 @@ def pdist(x: Any, p: float = 2.0) -> Any:
     pairs = triu_indices(size, size, 1)
 
     def measure(x: Any) -> Any:
+        if order == 2.0:
+            scale, back = scales_of_all((x,), (-2, -1))
+            x = e.mul(x, scale)
+            return e.mul(length_of_rows(e.sub(take(x, pairs[0]), take(x, pairs[1]))), squeeze(back, -1))
         apart = e.sub(take(x, pairs[0]), take(x, pairs[1]))
         return norm_of_rows(apart, e.eq(apart, 0.0), order)
 
