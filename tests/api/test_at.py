@@ -79,6 +79,54 @@ def test_every_form_of_index(run: Callable[..., Any], form: str) -> None:
         np.testing.assert_array_equal(np.asarray(made), expected(X, index, values, name), err_msg=name)
 
 
+def _masked(name: str, x: Any, row: Any, mask: Any) -> list[Any]:
+    """Updates by masks that the program computes, or gets."""
+    return [
+        getattr(x.at[x > 0], name)(2.0),
+        getattr(x.at[mask], name)(row),
+        getattr(x.at[mask, 1], name)(x.sum()),
+        getattr(x.at[1:3, x[0, :, 0] > 0, ::2], name)(row[::2]),
+        getattr(x.at[..., row > 0], name)(3.0),
+        getattr(x.at[-1, mask[1]], name)(row),
+    ]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_masks_with_values_that_are_not_known(run: Callable[..., Any], name: str) -> None:
+    def wanted(index: Any, values: Any) -> Any:
+        return expected(X, index, values, name)
+
+    row, mask = X[1, 2], X[:, :, 3] > 0
+    found = run(partial(_masked, name), X, row, mask)
+    indices = (
+        X > 0,
+        mask,
+        (mask, 1),
+        (slice(1, 3), X[0, :, 0] > 0, slice(None, None, 2)),
+        (..., row > 0),
+        (-1, mask[1]),
+    )
+    for made, index, values in zip(found, indices, (2.0, row, X.sum(), row[::2], 3.0, row), strict=True):
+        np.testing.assert_allclose(np.asarray(made), wanted(index, values), rtol=1e-6)
+
+
+def test_masks_that_are_not_known_must_fit_and_take_values_for_all() -> None:
+    def fill(x: Any, mask: Any) -> Any:
+        return x.at[mask].set(0.0)
+
+    for shape, axis, sizes in (((4, 1), 1, "5` and its size there is 1"), ((3, 5), 0, "4` and its size there is 3")):
+        with pytest.raises(IndexRangeError, match=rf"does not fit: `x.shape\[{axis}\] = {sizes}"):
+            ts.jit(fill)(X, np.ones(shape, np.bool_))
+    for size in (1, 3):  # 1 is not broadcast
+        with pytest.raises(GuardError, match=f"is {size} and .* is 4, but they must be equal"):
+            ts.jit(fill, dynamic=True)(X, np.ones(size, np.bool_))
+    with pytest.raises(ShapeError, match=r"the values, \[6\], have an axis for what a mask picks") as caught:
+        ts.jit(lambda x, v: x.at[x > 0].set(v))(X, X[0, 0])
+    assert any("with 0 axes at most" in note for note in caught.value.notes)
+    with pytest.raises(IndexRangeError, match="a mask cannot be an index"):
+        ts.jit(lambda x, at: x.at[x[:, 0, 0] > 0, at].set(0.0))(X, np.array([0, 1, 2, 3]))
+
+
 def _add(index: Any, values: Any, x: Any) -> Any:
     return x.at[index].add(values)
 

@@ -322,9 +322,6 @@ MISTAKES: dict[str, Mistake] = {
     "a mask of rows": Mistake(
         traced("x[m] += 1\nreturn x", "M, M[:, 0] > 0", "x, m"), ("x = ts.ops.where(m[..., None], x + 1, x)",)
     ),
-    "a mask of `at`": Mistake(
-        returns("x.at[m].max(2)", "M, M > 0", "x, m"), ("ts.ops.where(m, ts.ops.maximum(x, 2), x)",)
-    ),
     "a deletion": Mistake(traced("del x[0]\nreturn x"), ("this deletes elements", "x = x[1:]")),
     "a deletion in the middle": Mistake(traced("del x[1]\nreturn x"), ("x = ts.ops.concat([x[:1], x[2:]])",)),
     "an eager deletion": Mistake("x = ts.ones((4, 2))\ndel x[-1]\n", ("x = x[:-1]",)),

@@ -19,7 +19,6 @@ from tessera.frontend.fixes.statements import Source, source_at
 from tessera.ir.base import dispatch
 
 _MESSAGE = "make a new tensor: the old one stays as it is"
-_METHODS = ("set", "add", "mul", "max", "min")
 _UPDATES: dict[type[ast.operator], str] = {ast.Add: "add", ast.Mult: "mul"}
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Sub: "-",
@@ -75,7 +74,7 @@ def deletion_fix(span: Span | None, tensor: Any) -> Fix | str:
 
 
 def mask_fix(span: Span | None, mask: Any, tensor: Any) -> Fix | str:
-    """`where` in place of an index by a traced mask, whether it reads or updates."""
+    """`where` in place of an index by a traced mask, whether it reads or assigns."""
     advice, source = "write `tessera.ops.where(mask, x, other)`", source_at(span)
     if source is None:
         return advice
@@ -86,12 +85,6 @@ def mask_fix(span: Span | None, mask: Any, tensor: Any) -> Fix | str:
         case ast.Subscript(slice=ast.expr() as index) as node, _ if not isinstance(index, ast.Tuple | ast.Slice):
             made = writer.choose(node, node.value, lambda held: held, "0")
             return source.edit(node, made, "`where` keeps the shape: 0 where the mask is false")
-        case ast.Call(
-            func=ast.Attribute(value=ast.Subscript(value=ast.Attribute(value=base, attr="at")) as node, attr=method),
-            args=[value],
-        ) as call, _ if method in _METHODS and not isinstance(node.slice, ast.Tuple | ast.Slice):
-            made = writer.choose(node, base, lambda held: writer.apply(method, held, value), source.text(base))
-            return source.edit(call, made, "`where` chooses elementwise")
         case _:
             return advice
 
@@ -272,13 +265,6 @@ class _Writer:
         if self.mask_axes:
             mask = f"{self._operand(target.slice)}[..., {', '.join(['None'] * self.mask_axes)}]"
         return f"{self.source.name_of('ops.where')}({mask}, {value(self.source.text(base))}, {other})"
-
-    def apply(self, method: str, held: str, value: ast.expr) -> str:
-        """What `x.at[...]` with this method gives."""
-        text = self.source.text(value)
-        if method in ("max", "min"):
-            return f"{self.source.name_of(f'ops.{method}imum')}({held}, {text})"
-        return text if method == "set" else f"{held} {'+' if method == 'add' else '*'} {self._operand(value)}"
 
     def _at(self, target: ast.Subscript) -> str:
         """`x.at[i, j]`, of `x[j]` and of `x[i][j]` where `i` picks one row."""

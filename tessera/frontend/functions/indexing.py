@@ -27,7 +27,7 @@ from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i64, parse_dtype
-from tessera.types.shape import is_at_least, normalize_slice
+from tessera.types.shape import is_at_least, is_refuted, normalize_slice, text
 
 _ALL = slice(None)
 
@@ -129,6 +129,37 @@ def expand_index(x: Any, index: Any) -> tuple[Any, list[Any]]:
     return x, items
 
 
+def find_mask(x: Any, index: Any) -> tuple[Any, int, list[Any]] | None:
+    """The one mask in an index whose values are not known, its first axis, and the index with all in its place.
+
+    None where there is none, or where tensors of positions are beside it.
+    """
+    given = list(index) if _is_tuple(index) else [index]
+    tensors = [at for at, item in enumerate(given) if is_sequence(item) or is_tensor(item)]
+    if len(tensors) != 1 or not is_tensor(given[tensors[0]]):
+        return None
+    mask = given[tensors[0]]
+    is_mask = not is_concrete(mask) and dtype_of(mask).is_bool and rank_of(mask) > 0
+    if not is_mask or any(item is None for item in given):
+        return None
+    axes = [slice(None) for _ in range(rank_of(mask))]
+    given[tensors[0] : tensors[0] + 1] = axes
+    items = _expand_ellipsis(given, rank_of(x))
+    axis = next(at for at, item in enumerate(items) if item is axes[0])
+    for at, size in enumerate(shape_dims(mask), axis):
+        own = shape_dims(x)[at]
+        if own != size and (size.value == 1 or is_refuted(own, size)):
+            raise _mask_error(shape_dims(mask), at, own, size)
+    return mask, axis, items
+
+
+def _mask_error(shape: Sequence[Any], axis: int, own: Dim, size: Any) -> IndexRangeError:
+    return IndexRangeError(
+        f"a mask of shape {text(shape)} does not fit: `x.shape[{axis}] = {own}` and its size there is {size}",
+        fix="a mask has the sizes of the axes that it picks from",
+    )
+
+
 def _mask_of(item: Any) -> Any:
     """A mask with values as an array of NumPy; any other item as it is."""
     is_mask = _has_bools(item) if is_sequence(item) else is_concrete(item) and dtype_of(item).is_bool
@@ -155,10 +186,7 @@ def _match_mask(x: Any, axis: int, size: int, shape: Sequence[int]) -> Any:
     if own.value is None:
         return movement.split(x, (size,), axis)[0]
     if own.value != size:
-        raise IndexRangeError(
-            f"a mask of shape {list(shape)} does not fit: `x.shape[{axis}] = {own}` and its size there is {size}",
-            fix="a mask has the sizes of the axes that it picks from",
-        )
+        raise _mask_error(shape, axis, own, size)
     return x
 
 

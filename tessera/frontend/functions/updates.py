@@ -37,6 +37,7 @@ class IndexedTensor:
 
     Each method gives a new tensor of the shape and dtype of `x`; values broadcast to the shape of `x[index]`. What
     several indices name is updated by each of them, in their order; narrow floats are combined in f32 and rounded once.
+    While tracing, a mask of bools takes values without an axis for what it picks: nobody knows how many there are.
     `mode` is what an out-of-bounds index of a tensor does: "drop" (the default) updates nothing, "clip" updates the
     nearest element, and "error" ends the run with PositionError (T0710).
 
@@ -87,6 +88,13 @@ _OF_BOOLS = {"add": "max", "mul": "min"}
 
 def _update(x: Any, index: Any, values: Any, reduce: str, mode: str | None) -> Any:
     indexing.check_mode("at", mode)
+    masked = indexing.find_mask(x, index)
+    if masked is not None:
+        mask, axis, all_axes = masked
+        _check_same_for_all(values, all_axes, axis + rank_of(mask))
+        made = _update(x, tuple(all_axes), values, reduce, mode)
+        behind = range(rank_of(mask), rank_of(x) - axis)
+        return elementwise.where(movement.expand_dims(mask, tuple(behind)) if behind else mask, made, x)
     dtype = dtype_of(x)
     values = _values_for(x, values)
     via = i8 if dtype is i4 else u8 if dtype.is_bool else None
@@ -103,6 +111,18 @@ def _update(x: Any, index: Any, values: Any, reduce: str, mode: str | None) -> A
         values = _broadcast(values, shape_dims(picked))
         made = values if reduce == "set" else getattr(elementwise, _COMBINE[reduce])(picked, values)
     return made if picked is x else _place(x, items, made)
+
+
+def _check_same_for_all(values: Any, items: Sequence[Any], end: int) -> None:
+    """Raises unless values have only axes that are behind those of a mask."""
+    kept = sum(isinstance(item, slice) for item in items[end:])
+    if is_tensor(values) and rank_of(values) > kept:
+        raise ShapeError(
+            f"the values, {text(shape_dims(values))}, have an axis for what a mask picks, and how many elements that "
+            "are is not known while compiling",
+            notes=(f"rule: values for a mask are the same for all that it picks, with {kept} axes at most here",),
+            fix="choose elementwise with `tessera.ops.where(mask, values, x)`, for values of the shape of `x`",
+        )
 
 
 def _values_for(x: Any, values: Any) -> Any:
