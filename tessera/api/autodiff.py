@@ -27,7 +27,7 @@ from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, is_sequence, leaf_paths, leaves_like, unflatten
 from tessera.frontend.size import dim_of
 from tessera.frontend.subprograms import Subprogram, check_like, trace_subprogram, type_of
-from tessera.frontend.trace import Trace
+from tessera.frontend.trace import Trace, TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
@@ -153,11 +153,20 @@ def _value_and_grad(
         if policy.loss_scale is not None:
             _remove_scale(backward, cut, policy)
         results = _trace().replay(backward, program.operands)
-        gradients = _split_leaves(program.trees, results[cut:])
+        gradients = _split_leaves(program.trees, _shard_alike(results[cut:], program.operands))
         return choose(program.rebuild(results[:cut]), gradients if isinstance(argnums, tuple | list) else gradients[0])
 
     key = key if is_checked else (name, repr(argnums), has_aux)
     return keep_transform(function, key, lambda: jit_like(function, differentiate, name))
+
+
+def _shard_alike(gradients: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Gradients sharded as the values that they are by, which a program for whole tensors has from its caller."""
+    found: list[Any] = []
+    for gradient, value in zip(gradients, values, strict=False):  # behind those are captured tensors
+        sharding = value.recorder.shardings.get(value.value) if isinstance(value, TracedTensor) else None
+        found.append(gradient if sharding is None else apply("shard", (gradient,), {"sharding": sharding}))
+    return found
 
 
 def _loss_policy(tape: Tape) -> Policy:

@@ -83,8 +83,8 @@ def partition(function: Callable[..., Any], in_shardings: Any = None, out_shardi
     `{0: "dp"}`, a `Sharding` or its text; None for one that every rank has whole; for a tree of tensors a tree of
     these in its form, or a function of the path and shape of a part. Without it annotations say it, and the layout of
     the mesh. `out_shardings` are those of the result; what is None there follows from the arguments. Captured tensors
-    and arguments by keyword are whole. Derivatives are taken inside: `partition(grad(loss), ...)`. In a process that is
-    alone, without a mesh, it is the function as it is.
+    and arguments by keyword are whole. Derivatives are taken inside: `partition(grad(loss), ...)`; the gradient by an
+    argument that is cut is cut as it is. In a process that is alone, without a mesh, it is the function as it is.
 
     Raises: ShardingError (T0307) at the first call, where a tensor cannot be sharded so.
 
@@ -111,6 +111,9 @@ def partition(function: Callable[..., Any], in_shardings: Any = None, out_shardi
                 for leaf, spec, path in zip(leaves, specs, paths, strict=True)
             ]
             entered.append(unflatten(tree, made))
+        if out_shardings is None:
+            cuts = zip(trace.tape.inputs, shardings, strict=True)
+            trace.shardings = {value: str(sharding) for value, sharding in cuts if sharding.axes}
         program = finish_subprogram(trace, lambda: inner(*entered, **kwargs), operands, ())
         outer: Any = dispatch.tracing()
         outputs = _leaf_shardings("the result", out_shardings, program.result)

@@ -285,6 +285,8 @@ class Trace:
         """Names of batches around it, which collectives may be over, and their sizes."""
         self.orders: int = parent.orders if parent is not None else 0
         """How many derivatives will be taken of it: as deep as functions with derivatives of their own keep theirs."""
+        self.shardings: dict[int, str] = {}
+        """How inputs of a program for whole tensors are cut, by value: gradients by them are cut so, too."""
         self.is_eager = False
         """Whether it is of one op that runs by itself: its inputs have the op's names, which are not the user's."""
         # Values whose static sizes come from the arguments of the call, not from annotations.

@@ -139,6 +139,52 @@ def test_p1_1_the_layout_cuts_batches_by_name_and_parameters_along_their_first_d
             assert_equal_but_for_order(np.asarray(got), np.asarray(want), 64)
 
 
+def gradient_in_a_step(params: Any, x: Tensor["batch", "width", f32]) -> Any:
+    """A gradient that a function takes inside of it, by a jitted one."""
+    return JITTED(params, x)
+
+
+JITTED = ts.jit(ts.value_and_grad(loss))
+
+
+OUTSIDE = ts.value_and_grad(loss)
+
+
+@pytest.mark.parametrize(
+    ("over", "function"),
+    [("dp", OUTSIDE), ("tp", gradient_in_a_step), (("dp", "tp"), OUTSIDE)],
+    ids=["dp", "tp", "both"],
+)
+def test_gradients_of_parameters_are_cut_as_the_parameters_are(over: Any, function: Any) -> None:
+    model = layer()
+    _, gradient = ts.value_and_grad(loss)(model, X[:4])
+
+    def run(_: int) -> Any:
+        with dist.mesh(4, dp=2, tp=2, layout={"batch": "dp", "params": over}) as mesh:
+            own, parts = mesh.shard(model), dist.partition(function)
+            _, found = parts(own, mesh.shard(X[:4], Tensor["batch", "width", f32]["batch"]))
+            report, wanted = dist.partition_report(parts), mesh.shard(gradient)
+            assert [str(one) for one in report.outputs[1:]] == [str(one) for _, one in report.inputs[:3]]
+            return own, found, wanted
+
+    for own, found, wanted in every(on_ranks(run, dp=2, tp=2)):
+        for name in ("up", "down", "gate"):
+            assert getattr(found, name).shape == getattr(own, name).shape
+            assert_equal_but_for_order(np.asarray(getattr(found, name)), np.asarray(getattr(wanted, name)), 64)
+
+
+def test_the_sharding_of_a_gradient_that_is_asked_for_is_the_one_it_has() -> None:
+    def run(_: int) -> Any:
+        with dist.mesh(dp=2, layout={"params": "dp"}) as mesh:
+            gradient = ts.grad(lambda params: (params["w"] ** 2.0).sum())
+            parts = dist.partition(gradient, out_shardings={"w": (None, "dp")})
+            found = parts(mesh.shard({"w": TABLE}))["w"]
+            np.testing.assert_array_equal(np.asarray(found), np.asarray(mesh.shard(2.0 * TABLE, 1)))
+            return [str(one) for one in dist.partition_report(parts).outputs]
+
+    assert every(on_ranks(run, dp=2)) == [["[{}, {dp}]"]] * 2
+
+
 def test_p1_1_what_a_layout_cannot_do_names_the_tensor() -> None:
     odd = {"first": ts.ones((6, 4)), "second": ts.ones((7, 4))}
     with pytest.raises(ShardingError, match=r"`params\['second'\].shape\[0\] = 7` cannot be cut into 2 equal parts"):
