@@ -12,6 +12,7 @@ from tessera import tile
 from tessera.frontend.kernel import scalar
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
+from tessera.ir.tile.collective_parts import COLLECTIVES
 from tessera.ir.tile.interpret import run_kernel
 from tests.kernel.compare import arrays
 from tests.kernel.test_parts import sizes_of
@@ -130,7 +131,7 @@ def make(name: str) -> Any:
 
 
 def test_every_function_of_the_language_is_here() -> None:
-    assert set(BODIES) | NO_FUNCTIONS == set(tile.__all__)
+    assert set(BODIES) | set(COLLECTIVES) | NO_FUNCTIONS == set(tile.__all__)
 
 
 @pytest.mark.parametrize("name", BODIES)

@@ -21,11 +21,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 import struct
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -72,9 +74,32 @@ def connect(place: Place | None, seconds: float) -> Communicator:
                 fix="let all of them ask for their rank; `TESSERA_RANK_SECONDS` is how long they wait",
             )
         naps.take()
+    unlink_shared_memory()
     made = MpiCommunicator(mpi, own, seconds)
     atexit.register(made.end)
     return made
+
+
+_MPICH_FILE = re.compile(r"/dev/shm/mpich_shm_[0-9A-Za-z_]+")
+
+
+def unlink_shared_memory(maps: str = "/proc/self/maps") -> None:
+    """Take the names of MPICH's shared memory away once all ranks have it, so that a job that is killed leaves no file.
+
+    All ranks have mapped it before they have joined, and memory stays for as long as it is mapped. Only a file of such
+    a name that this process itself has mapped, the same one by device and inode, is of this job.
+    """
+    if not os.path.exists(maps):
+        return  # not Linux, where MPICH keeps it elsewhere
+    with open(maps, encoding="utf-8") as file:
+        mapped = [line.split(maxsplit=5) for line in file]
+    for device, inode, path in {(one[3], one[4], one[5].strip()) for one in mapped if len(one) == 6}:
+        if _MPICH_FILE.fullmatch(path) is None:
+            continue
+        with suppress(FileNotFoundError):  # another rank of this machine was first
+            found = os.lstat(path)
+            if (f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}", str(found.st_ino)) == (device, inode):
+                os.unlink(path)
 
 
 def _load(place: Place | None) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import os
 import sys
 import types
 from collections.abc import Callable
@@ -67,6 +70,59 @@ def test_mpiexec_may_start_ranks_over_shared_memory(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     alone = run_mpiexec(2, "-c", "import tessera as ts; print(ts.dist.world_size())", TESSERA_COMMUNICATOR="none")
     assert "".join(alone.stdout.split()) == "11"  # both write at once, so that lines may join
+
+
+KILLED = """
+import os, re, signal
+import tessera as ts
+
+with open("/proc/self/maps") as file:
+    assert "mpich_shm_" not in file.read()
+rank = ts.dist.rank()
+with ts.dist.mesh(dp=2):
+    ts.jit(lambda x: ts.dist.all_reduce(x, "dp"))(ts.ones(300_000))
+if rank == 0:  # what two ranks print may mix
+    with open("/proc/self/maps") as file:
+        print("has", *set(re.findall("/dev/shm/(mpich_shm_[0-9A-Za-z_]+)", file.read())), flush=True)
+with ts.dist.mesh(dp=2):
+    ts.jit(lambda x: ts.dist.all_gather(x, "dp"))(ts.ones(300_000))
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+ts.dist.mesh(dp=2)
+signal.pause()
+"""
+
+
+def test_a_rank_that_is_killed_leaves_no_file_in_shared_memory(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(KILLED)
+    done = run_mpiexec(2, str(tmp_path / "train.py"))
+    assert done.returncode != 0
+    names = {name for line in done.stdout.splitlines() if line.startswith("has ") for name in line.split()[1:]}
+    assert names, f"MPICH has mapped no file: {done.stdout} {done.stderr}"
+    assert not [name for name in names if os.path.lexists(f"/dev/shm/{name}")]
+
+
+def test_only_the_shared_memory_of_this_job_is_unlinked(tmp_path: Path) -> None:
+    """Neither files of that name that others have, nor anything else that is mapped: libraries of MPICH are."""
+    own, other, replaced = (Path(f"/dev/shm/mpich_shm_test{os.getpid()}_{at}") for at in range(3))
+    library = tmp_path / "mpich" / "libmpich_shm_1.so"
+    library.parent.mkdir()
+    files = (own, other, replaced, library)
+    for file in files:
+        file.write_bytes(bytes(4096))
+    try:
+        with contextlib.ExitStack() as mapped:
+            for file in (own, replaced, library):
+                with file.open("r+b") as opened:
+                    mapped.enter_context(mmap.mmap(opened.fileno(), 0))
+            replaced.unlink()
+            replaced.write_bytes(b"of another job")
+            mpi.unlink_shared_memory()
+            assert [file.exists() for file in files] == [False, True, True, True]
+            mpi.unlink_shared_memory()  # another rank was first
+    finally:
+        for file in (own, other, replaced):
+            file.unlink(missing_ok=True)
 
 
 @pytest.fixture(params=sorted(LAUNCHERS))
