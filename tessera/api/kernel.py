@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -570,7 +571,7 @@ class _KernelJit(Jit):
         call.__name__ = call.__qualname__ = kernel.name
         call.__signature__ = kernel.signature  # type: ignore[attr-defined]
         super().__init__(call, options=kernel.options)
-        self.is_own_trace, self._rows = False, None
+        self._rows, self._retrying = None, threading.local()
         self.written = kernel.__repr__
         self._binder: KernelBinder = KernelBinder(kernel.definition, self.parameters, kernel.signature)
 
@@ -588,19 +589,25 @@ class _KernelJit(Jit):
         """The fast path to the specialization that was called last."""
         return self._fast
 
+    @property
+    def is_own_trace(self) -> bool:
+        """Whether this thread traces the kernel alone, and takes dims as numbers that its tiles need."""
+        return getattr(self._retrying, "is_open", False)
+
     def retry_with_sizes(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, once every dim that must be a number is taken as one."""
-        outer, self.is_own_trace = self.is_own_trace, True
+        outer, self._retrying.is_open = self.is_own_trace, True
         try:
             while True:
+                known = frozenset(self._binder.numbers)  # another thread may add to them meanwhile
                 try:
                     return work()
                 except NeedsNumber as need:
-                    if need.dim.symbols <= self._binder.numbers:
+                    if need.dim.symbols <= known:
                         raise
                     self._binder.numbers |= need.dim.symbols
         finally:
-            self.is_own_trace = outer
+            self._retrying.is_open = outer
 
 
 class KernelDecorator:

@@ -6,6 +6,7 @@ import copy
 import pdb
 import pickle
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tessera.diagnostics.codes import (
     RuntimeArgumentError,
     ScheduleError,
 )
+from tessera.frontend.kernel.rows import NeedsNumber
+from tessera.types.dim import Dim
 from tests.kernel import kernels
 from tests.kernel.compare import arrays
 
@@ -285,3 +288,32 @@ def test_a_kernel_is_copied_and_pickled_as_a_function_is() -> None:
     assert pickle.loads(pickle.dumps(kernels.vector_add)) is kernels.vector_add
     with pytest.raises(pickle.PicklingError):
         pickle.dumps(kernels.vector_add.with_schedule(Schedule(block=(64,))))
+
+
+def test_threads_that_call_a_kernel_for_the_first_time_do_not_disturb_each_other() -> None:
+    @kernel
+    def double(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
+        T = tile.context()
+        return tile.load(x, rows=T.m, cols=T.d) * 2.0
+
+    jitted, numbers = double._jit, double._jit._binder.numbers  # pyright: ignore[reportPrivateUsage]
+    size, seen = Dim.symbol("N"), list[bool]()
+
+    def work() -> str:
+        """Asks for a size that another thread has made a number by then."""
+        other = threading.Thread(target=lambda: seen.append(jitted.is_own_trace))
+        other.start()
+        other.join()
+        if "N" not in numbers:
+            numbers.add("N")
+            raise NeedsNumber(size)
+        return "done"
+
+    assert jitted.retry_with_sizes(work) == "done"
+    assert seen == [False, False], "what a thread traces is its own"
+
+    def ask() -> None:
+        raise NeedsNumber(size)
+
+    with pytest.raises(NeedsNumber):  # for a number that it is
+        jitted.retry_with_sizes(ask)
