@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from tessera.api.control import scan
 from tessera.frontend.functions import public as ops
 from tessera.linalg.operands import dtype_of, epsilon_of, index_of
-from tessera.linalg.secular import Roots, correct_weights, distances, solve_secular
+from tessera.linalg.secular import Roots, correct_weights, distances, solve_secular, values_of
 
 
 class Deflated(NamedTuple):
@@ -30,36 +30,37 @@ class Deflated(NamedTuple):
     others: Any
 
 
-def deflate(poles: Any, z: Any, limit: Any) -> Deflated:
+def deflate(poles: Any, z: Any, limit: Any, reach: Any, *, keeps_first: bool = False) -> Deflated:
     """Weights of zero where they, or the rotation of two poles into one, change a matrix by at most `limit` [M].
+
+    A weight changes it by `reach` [M] times its size. With `keeps_first` no pole is rotated into the first one.
 
     Step i has a carried pole and pole i: `c` times one and `s` times the other is left behind, and `o` times one and
     `c` times the other is carried on.
     """
-    weight = ops.sum(z * z, -1)
 
     def step(carried: Any, given: Any) -> Any:
-        (pole, z), (own, own_z) = carried, given
+        (pole, z, is_first), (own, own_z) = carried, given
         length = ops.hypot(z, own_z)
         divisor = ops.where(length == 0, 1.0, length)
         cosine, sine = own_z / divisor, -z / divisor
         is_small, is_carried_small = is_negligible(own_z), is_negligible(z)
         is_near = ops.abs((own - pole) * cosine * sine) <= limit
-        is_rotated = is_near & ~is_small & ~is_carried_small
+        is_rotated = is_near & ~is_small & ~is_carried_small & ~is_first
         is_passed = is_small & ~is_carried_small
         c = ops.where(is_rotated, cosine, ops.where(is_passed, 0.0, 1.0))
         s = ops.where(is_rotated, sine, ops.where(is_passed, 1.0, 0.0))
         o = ops.where(is_rotated, -sine, s)
         behind = c * c * pole + s * s * own, ops.where(is_passed | is_rotated | is_carried_small, 0.0, z)
         onward = s * s * pole + c * c * own, ops.where(is_rotated, length, ops.where(is_passed, z, own_z))
-        return onward, (*behind, c, s, o)
+        return (*onward, is_first & is_passed), (*behind, c, s, o)
 
     def is_negligible(z: Any) -> Any:
-        return ops.abs(z) * ops.sqrt(weight) <= limit
+        return ops.abs(z) * reach <= limit
 
     given = ops.swapaxes(poles, 0, 1), ops.swapaxes(z, 0, 1)
-    start = given[0][0], given[1][0]
-    (pole, last), (behind, zs, c, s, o) = scan(step, start, (given[0][1:], given[1][1:]))
+    start = given[0][0], given[1][0], ops.full_like(limit, float(keeps_first)) > 0
+    (pole, last, _), (behind, zs, c, s, o) = scan(step, start, (given[0][1:], given[1][1:]))
     last = ops.where(is_negligible(last), 0.0, last)
     poles = ops.concat([ops.swapaxes(behind, 0, 1), pole[:, None]], 1)
     return Deflated(poles, ops.concat([ops.swapaxes(zs, 0, 1), last[:, None]], 1), c, s, o)
@@ -82,22 +83,32 @@ def _find_roots(values: Any, z: Any) -> tuple[Any, Deflated, Roots, Any]:
     order = ops.argsort(values, -1)
     poles, z = ops.take_along_axis(values, order, -1), ops.take_along_axis(z, order, -1)
     largest = ops.maximum(ops.max(ops.abs(poles), -1), ops.max(z * z, -1))
-    made = deflate(poles, z, 8.0 * epsilon_of(dtype_of(values)) * largest)
+    made = deflate(poles, z, 8.0 * epsilon_of(dtype_of(values)) * largest, ops.sqrt(ops.sum(z * z, -1)))
     roots = solve_secular(made.poles, made.z)
-    return order, made, roots, ops.argsort(roots.origin + roots.shift, -1)
+    return order, made, roots, ops.argsort(values_of(roots), -1)
 
 
-def _make_vectors(made: Deflated, roots: Roots, ranks: Any) -> Any:
-    """The eigenvectors [M, s, s] of the deflated matrix as columns, in the order of their values."""
+def make_columns(made: Deflated, roots: Roots, ranks: Any) -> Any:
+    """`z_i / (d_i - x_j)` [M, s, s] for the `z` that suits the roots, which are in the order of `ranks`."""
     weights = correct_weights(roots, made.z)
-    origin, shift, is_open = (ops.take_along_axis(one, ranks, -1) for one in roots[1:])
-    gaps = distances(Roots(roots.poles, origin, shift, is_open))
+    origin, shift, is_open = (ops.take_along_axis(one, ranks, -1) for one in roots[1:4])
+    gaps = distances(Roots(roots.poles, origin, shift, is_open, roots.has_squares))
     is_counted = roots.is_open[:, :, None] & is_open[:, None, :]
-    columns = ops.where(is_counted, weights[:, :, None] / ops.where(is_counted, gaps, 1.0), 0.0)
-    lengths = ops.sqrt(ops.sum(columns * columns, 1))
+    return ops.where(is_counted, weights[:, :, None] / ops.where(is_counted, gaps, 1.0), 0.0)
+
+
+def place_columns(made: Deflated, columns: Any, ranks: Any, order: Any) -> Any:
+    """Vectors of length 1 by the poles that were given, of columns by deflated ones; without any the pole's own.
+
+    `order` is that in which the poles were sorted before they were deflated.
+    """
+    lengths = ops.sqrt(ops.sum(columns * columns, 1, keepdims=True))
     is_unit = index_of(ranks.shape[-1])[None, :, None] == ranks[:, None, :]
-    found = columns / ops.where(is_open, lengths, 1.0)[:, None, :]
-    return ops.where(is_open[:, None, :], found, ops.where(is_unit, 1.0, 0.0))
+    units = ops.where(is_unit, 1.0, 0.0)
+    vectors = ops.where(lengths > 0, columns / ops.where(lengths > 0, lengths, 1.0), units)
+    vectors = ops.swapaxes(rotate_back(made, ops.swapaxes(vectors, 0, 1)), 0, 1)
+    inverse = ops.broadcast_to(ops.argsort(order, -1)[:, :, None], vectors.shape)
+    return ops.take_along_axis(vectors, inverse, 1)
 
 
 def merge(values: Any, rows: Any, beside: Any, *, needs: str) -> tuple[Any, Any]:
@@ -110,12 +121,11 @@ def merge(values: Any, rows: Any, beside: Any, *, needs: str) -> tuple[Any, Any]
     sign = ops.copysign(1.0, beside)[:, None]
     z = ops.concat([upper[:, -1], sign * lower[:, 0]], -1) * ops.sqrt(ops.abs(beside))[:, None]
     order, made, roots, ranks = _find_roots(ops.reshape(values, (count, 2 * half)), z)
-    found = ops.take_along_axis(roots.origin + roots.shift, ranks, -1)
+    found = ops.take_along_axis(values_of(roots), ranks, -1)
     if needs == "none":
         return found, None
-    vectors = ops.swapaxes(rotate_back(made, ops.swapaxes(_make_vectors(made, roots, ranks), 0, 1)), 0, 1)
-    inverse = ops.broadcast_to(ops.argsort(order, -1)[:, :, None], vectors.shape)
-    vectors = ops.reshape(ops.take_along_axis(vectors, inverse, 1), (count, 2, half, 2 * half))
+    vectors = place_columns(made, make_columns(made, roots, ranks), ranks, order)
+    vectors = ops.reshape(vectors, (count, 2, half, 2 * half))
     if needs == "ends":
         rows = ops.stack([upper[:, 0], lower[:, -1]], 1)[:, :, None]
         return found, (rows @ vectors)[:, :, 0]

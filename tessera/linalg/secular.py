@@ -6,6 +6,8 @@ poles have all their digits. A step takes the root of `c + s / (d_j - x) + S / (
 its slopes by the poles on the left and on the right (Bunch, Nielsen and Sorensen); a bracket takes its middle where
 that root is not inside. All roots of all matrices take their steps together; one that is found stays as it is.
 
+Poles may be squares of which only the roots are given, as for singular values: only differences of poles are computed.
+
 Vectors `z_i / (d_i - x_j)` of such roots are not orthogonal where roots are near to poles. They are those of another
 `z`, for which the roots found are exact (Gu and Eisenstat): it is a product of quotients of distances, and differs from
 the given one by rounding alone.
@@ -25,22 +27,40 @@ TRIPS = 100
 
 
 class Roots(NamedTuple):
-    """Roots [M, n] as poles and shifts from them; where `z` is zero the root is the pole, and `is_open` is false."""
+    """Roots [M, n] as poles and shifts from them; where `z` is zero the root is the pole, and `is_open` is false.
+
+    With `has_squares` poles are the squares of `poles`, and the shifts are from such.
+    """
 
     poles: Any
     origin: Any
     shift: Any
     is_open: Any
+    has_squares: bool
+
+
+def subtract(x: Any, y: Any, has_squares: bool) -> Any:
+    """The difference of two poles."""
+    return (x - y) * (x + y) if has_squares else x - y
 
 
 def distances(roots: Roots) -> Any:
     """[M, i, j]: pole i less root j."""
-    return (roots.poles[:, :, None] - roots.origin[:, None, :]) - roots.shift[:, None, :]
+    poles, origin = roots.poles[:, :, None], roots.origin[:, None, :]
+    return subtract(poles, origin, roots.has_squares) - roots.shift[:, None, :]
 
 
-def _evaluate(poles: Any, squares: Any, origin: Any, shift: Any) -> tuple[Any, Any, Any, Any]:
+def values_of(roots: Roots) -> Any:
+    """The roots themselves, or with `has_squares` their square roots."""
+    origin, shift = roots.origin, roots.shift
+    if not roots.has_squares:
+        return origin + shift
+    root = origin + ops.sqrt(ops.maximum(origin * origin + shift, 0.0))
+    return origin + ops.where(root == 0, 0.0, shift / ops.where(root == 0, 1.0, root))
+
+
+def _evaluate(gaps: Any, squares: Any) -> tuple[Any, Any, Any, Any]:
     """`f`, its slopes by the poles on the left and on the right, and the sum of the magnitudes of its terms."""
-    gaps = (poles[:, :, None] - origin[:, None, :]) - shift[:, None, :]
     terms = squares[:, :, None] / gaps
     slopes = terms / gaps
     left = ops.sum(ops.where(gaps < 0, slopes, 0.0), 1)
@@ -59,12 +79,17 @@ def _choose_root(a: Any, b: Any, c: Any, base: Any, low: Any, high: Any) -> Any:
     return ops.where((first > low) & (first < high) & (q != 0), first, other)
 
 
-def solve_secular(poles: Any, z: Any) -> Roots:
+def solve_secular(poles: Any, z: Any, *, has_squares: bool = False) -> Roots:
     """The roots for [M, n] poles, ascending where `z` is not zero; no two of these may be equal."""
+
+    def apart(x: Any, y: Any) -> Any:
+        return subtract(x, y, has_squares)
+
     size, eps = poles.shape[-1], epsilon_of(dtype_of(poles))
     is_open, squares = z != 0, z * z
     index, total = index_of(size), ops.sum(squares, -1, keepdims=True)
-    top = ops.max(ops.where(is_open, poles, ops.min(poles, -1, keepdims=True)), -1, keepdims=True) + total
+    top = ops.max(ops.where(is_open, poles, ops.min(poles, -1, keepdims=True)), -1, keepdims=True)
+    top = ops.sqrt(top * top + total) if has_squares else top + total
     # The pole after each one; after the last it is a bound, at which there is none.
     following = ops.flip(ops.cummin(ops.flip(ops.where(is_open, index, size), -1), -1), -1)
     following = ops.concat([following[:, 1:], ops.full_like(following[:, :1], size)], -1)
@@ -72,10 +97,10 @@ def solve_secular(poles: Any, z: Any) -> Roots:
     after = ops.where(is_last, top, ops.take_along_axis(poles, at, -1))
     next_square = ops.where(is_last, 0.0, ops.take_along_axis(squares, at, -1))
     # What has no weight is moved to where no root is.
-    far = ops.where(is_open, poles, top + total + 1.0)
-    gap = ops.where(is_open, after - poles, 1.0)
+    far = ops.where(is_open, poles, 2.0 * ops.abs(top) + total + 1.0)
+    gap = ops.where(is_open, apart(after, poles), 1.0)
     middle = 0.5 * gap
-    value = _evaluate(far, squares, poles, middle)[0]
+    value = _evaluate(distances(Roots(far, poles, middle, is_open, has_squares)), squares)[0]
     is_left = is_last | (value >= 0)
     origin = ops.where(is_left, poles, after)
     low = ops.where(is_left, ops.where(value >= 0, 0.0, middle), -middle)
@@ -91,9 +116,9 @@ def solve_secular(poles: Any, z: Any) -> Roots:
 
     def step(state: Any) -> Any:
         trips, shift, low, high, is_done = state
-        value, left, right, magnitude = _evaluate(far, squares, origin, shift)
+        value, left, right, magnitude = _evaluate(distances(Roots(far, origin, shift, is_open, has_squares)), squares)
         low, high = ops.where(value < 0, shift, low), ops.where(value > 0, shift, high)
-        below, above = (poles - origin) - shift, (after - origin) - shift
+        below, above = apart(poles, origin) - shift, apart(after, origin) - shift
         c = value - below * left - above * right
         product = below * above
         a = (below + above) * value - product * (left + right)
@@ -102,7 +127,8 @@ def solve_secular(poles: Any, z: Any) -> Roots:
         return trips + 1, ops.where(is_done, shift, moved), low, high, is_done
 
     state = ops.zeros((), i64), ops.where(is_open, start, 0.0), low, high, ~is_open
-    return Roots(poles, ops.where(is_open, origin, poles), while_loop(is_unfinished, step, state)[1], is_open)
+    shift = while_loop(is_unfinished, step, state)[1]
+    return Roots(poles, ops.where(is_open, origin, poles), shift, is_open, has_squares)
 
 
 def correct_weights(roots: Roots, z: Any) -> Any:
@@ -110,7 +136,7 @@ def correct_weights(roots: Roots, z: Any) -> Any:
     poles, is_open = roots.poles, roots.is_open
     index = index_of(poles.shape[-1])
     is_own = index[:, None] == index
-    apart = poles[:, :, None] - poles[:, None, :]
+    apart = subtract(poles[:, :, None], poles[:, None, :], roots.has_squares)
     is_counted = is_open[:, :, None] & is_open[:, None, :]
     divisor = ops.where(is_own, -1.0, apart)
     quotients = ops.where(is_counted, distances(roots) / ops.where(is_counted, divisor, 1.0), 1.0)

@@ -1,11 +1,11 @@
-"""Singular values and vectors, by one-sided Jacobi rotations of a triangle, and what is made of them.
+"""Singular values and vectors: a bidiagonal matrix in parts until these are small, and what is made of them.
 
-`a = Q R` first; then the columns of `R^H`, which are nearly orthogonal already, are made so: a rotation of two columns
-makes their inner product zero, and N / 2 pairs that have no column in common are rotated together. After N - 1 rounds
-every pair has met (a round-robin tournament), and sweeps are repeated until no pair needs a rotation. Norms of the
-columns are the singular values, the columns are one set of vectors, and the rotations together are the other. Small
-singular values have more digits than methods by way of a bidiagonal matrix give them. Many columns are first rotated by
-the eigenvectors of `R R^H`, which saves most sweeps, and these digits with them.
+Matrices with more rows than columns are `Q R` first. A small triangle goes through one-sided Jacobi rotations: the
+columns of `R^H`, which are nearly orthogonal already, are made so. A rotation of two columns makes their inner product
+zero, and N / 2 pairs that have no column in common are rotated together. After N - 1 rounds every pair has met (a
+round-robin tournament), and sweeps are repeated until no pair needs a rotation. Norms of the columns are the singular
+values, the columns are one set of vectors, and the rotations together are the other. Small singular values have more
+digits by it than methods by way of a bidiagonal matrix give them, which is how larger matrices go.
 
 A matrix of a batch that is done is passed through sweeps that others need, so its bits are those that it has alone.
 """
@@ -21,7 +21,8 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.frontend.arguments import check_bool
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import is_tensor
-from tessera.linalg.eigen import decompose_batch
+from tessera.linalg.bidiagonal import reduce_to_bidiagonal
+from tessera.linalg.divide_bidiagonal import merge_rows
 from tessera.linalg.operands import (
     Program,
     adjoint,
@@ -30,6 +31,7 @@ from tessera.linalg.operands import (
     diagonal,
     dtype_of,
     epsilon_of,
+    index_of,
     like_batch,
     narrow_floats,
     scale_of,
@@ -38,12 +40,13 @@ from tessera.linalg.operands import (
     take_tensors,
 )
 from tessera.linalg.orthogonal import factor_qr, orthogonal_columns
+from tessera.linalg.tridiagonal import apply_panels
 from tessera.types.dtype import i64
 
 SWEEPS = 40
 """Sweeps after which the loop ends; matrices take 5 to 12."""
-SMALL = 100
-"""Columns up to which sweeps are as quick without the eigenvectors that shorten them."""
+LEAF = 9
+"""Columns up to which a matrix, or a part of a bidiagonal one, is rotated; larger ones are divided."""
 TINY = {"f32": 2.0**-100, "f64": 2.0**-960}
 """Squares of lengths that count as zero, of matrices whose largest element is near 1: others have all their digits."""
 
@@ -132,41 +135,54 @@ def orthogonalize_rows(rows: Any, rotated: Any) -> tuple[Any, Any]:
 
 def _svd(a: Any, *, full: bool, has_vectors: bool) -> Any:
     rows, columns = a.shape[-2:]
+    batch, kind = as_batch(a), dtype_of(ops.real(a))
     if rows < columns:
-        u, s, vh = _svd_tall(adjoint(as_batch(a)), full, has_vectors)
-        found = adjoint(vh) if has_vectors else vh, s, adjoint(u) if has_vectors else u
+        u, s, vh = _svd_tall(adjoint(batch), full, has_vectors)
+        u, vh = (adjoint(vh), adjoint(u)) if has_vectors else (u, vh)
+    elif columns == 0:
+        count = batch.shape[0], rows, rows if full else 0
+        u, s = ops.broadcast_to(ops.eye(*count[1:], dtype=dtype_of(a)), count), ops.zeros((count[0], 0), kind)
+        vh = ops.zeros((count[0], 0, 0), dtype_of(a))
     else:
-        found = _svd_tall(as_batch(a), full, has_vectors)
-    u, s, vh = found
+        u, s, vh = _svd_tall(batch, full, has_vectors)
     if not has_vectors:
         return (like_batch(s, a, 1),)
     return like_batch(u, a), like_batch(s, a, 1), like_batch(vh, a)
 
 
 def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
-    batch, rows, columns = a.shape
-    kind = dtype_of(ops.real(a))
+    rows, columns = a.shape[1:]
     if columns == 0:
-        left = ops.broadcast_to(
-            ops.eye(rows, rows if full else 0, dtype=dtype_of(a)), (batch, rows, rows if full else 0)
-        )
-        return left, ops.zeros((batch, 0), kind), ops.zeros((batch, 0, 0), dtype_of(a))
+        return _svd(a, full=full, has_vectors=True)
     is_finite = ops.all(ops.isfinite(ops.abs(a)), (-2, -1))[:, None, None]
     a = ops.where(is_finite, a, 0.0)
     scale = scale_of(a)
-    packed, tau = factor_qr(a / scale)
-    start = ops.conj(ops.triu(packed[:, :columns]))
-    rotated = ops.broadcast_to(ops.eye(columns, dtype=dtype_of(a)), tuple(start.shape)) if has_vectors else None
-    if columns > SMALL:
-        # Eigenvectors of `R R^H` make columns orthogonal but for what squares lose, and leave a few sweeps to do.
-        first = ops.swapaxes(ops.flip(decompose_batch(ops.conj(start) @ ops.swapaxes(start, 1, 2)), 2), 1, 2)
-        start, rotated = first @ start, first if has_vectors else None
+    a, packed, tau = a / scale, None, None
+    if rows > columns or columns <= LEAF:
+        packed, tau = factor_qr(a)
+        a = ops.triu(packed[:, :columns])
+    u, s, vh = (_rotate_triangle if columns <= LEAF else _divide_square)(a, has_vectors)
+    nothing = ops.where(is_finite, 0.0, math.nan)
+    s = s * scale[:, :, 0] + nothing[:, :, 0]
+    if not has_vectors:
+        return u, s, vh
+    if packed is not None:
+        q = orthogonal_columns(packed, tau, rows if full else columns)
+        inner = q[:, :, :columns] @ u
+        u = ops.concat([inner, q[:, :, columns:]], 2) if full and rows > columns else inner
+    return u + nothing, s, vh + nothing
+
+
+def _rotate_triangle(r: Any, has_vectors: bool) -> tuple[Any, Any, Any]:
+    """The decomposition of [B, n, n] triangles by rotations of their columns."""
+    columns, kind = r.shape[-1], dtype_of(ops.real(r))
+    start = ops.conj(r)
+    rotated = ops.broadcast_to(ops.eye(columns, dtype=dtype_of(r)), tuple(r.shape)) if has_vectors else None
     found, rotated = orthogonalize_rows(start, rotated)
     squares = ops.sum(_square(found), -1)
     lengths = ops.sqrt(squares)
-    nothing = ops.where(is_finite, 0.0, math.nan)
     if not has_vectors:
-        return a, -ops.sort(-lengths, -1) * scale[:, :, 0] + nothing[:, :, 0], a
+        return r, -ops.sort(-lengths, -1), r
     order = ops.argsort(-lengths, -1)
     lengths, squares = (ops.take_along_axis(one, order, 1) for one in (lengths, squares))
     found, rotated = take_rows(found, order), take_rows(rotated, order)
@@ -175,11 +191,61 @@ def _svd_tall(a: Any, full: bool, has_vectors: bool) -> tuple[Any, Any, Any]:
     # Vectors of singular values that are zero are any that complete the others, as reflections do.
     complete = orthogonal_columns(*factor_qr(ops.swapaxes(found, 1, 2)), columns)
     vh = ops.conj(ops.where(is_zero, ops.swapaxes(complete, 1, 2), found))
-    inner = ops.swapaxes(rotated, 1, 2)
-    q = orthogonal_columns(packed, tau, rows if full else columns)
-    u = q[:, :, :columns] @ inner
-    u = ops.concat([u, q[:, :, columns:]], 2) if full and rows > columns else u
-    return u + nothing, lengths * scale[:, :, 0] + nothing[:, :, 0], vh + nothing
+    return ops.swapaxes(rotated, 1, 2), lengths, vh
+
+
+def _divide_square(a: Any, has_vectors: bool) -> tuple[Any, Any, Any]:
+    """The decomposition of [B, n, n] by way of a bidiagonal matrix, which is divided."""
+    d, e, lefts, rights = reduce_to_bidiagonal(a)
+    s, u, v = solve_bidiagonal(d, e, has_vectors=has_vectors)
+    if not has_vectors:
+        return a, s, a
+    u, v = (apply_panels(*both) for both in ((lefts, ops.astype(u, dtype_of(a))), (rights, ops.astype(v, dtype_of(a)))))
+    return u, s, adjoint(v)
+
+
+def _solve_leaves(d: Any, e: Any) -> tuple[Any, Any, Any]:
+    """Singular values, and left and right vectors, of the first h - 1 rows of [M, h] bidiagonal matrices."""
+    size = d.shape[-1]
+    index = index_of(size)
+    dense = ops.where(index[:, None] == index, d[:, :, None], 0.0)
+    dense = dense + ops.where(index[:, None] + 1 == index, e[:, :, None], 0.0)
+    tall = ops.swapaxes(dense[:, : size - 1], 1, 2)
+    right, values, left = _svd_tall(tall, True, True)
+    return values, ops.swapaxes(left, 1, 2), right
+
+
+def solve_bidiagonal(d: Any, e: Any, *, has_vectors: bool) -> tuple[Any, Any, Any]:
+    """Singular values [B, n], descending, and left and right vectors as columns, or None, of upper bidiagonal matrices.
+
+    The last element of `e` is zero. A column of zeros is added, and rows with a singular value above all others until
+    halves are of one size.
+    """
+    count, size = d.shape
+    parts = 1
+    while -(-(size + 1) // parts) > LEAF:
+        parts *= 2
+    leaf = -(-(size + 1) // parts)
+    more = leaf * parts - size
+    before = ops.pad(e[:, :-1], [(0, 0), (1, 0)])
+    bound = ops.max(ops.abs(d) + ops.abs(e) + ops.abs(before), -1, keepdims=True)
+    above = ops.broadcast_to(ops.where(bound > 0, 1.5 * bound, 1.0), (count, more))
+    d, e = ops.concat([d, above], 1), ops.pad(e, [(0, 0), (0, more)])
+    values, left, right = _solve_leaves(*(ops.reshape(one, (count * parts, leaf)) for one in (d, e)))
+    if not has_vectors:
+        right = ops.stack([right[:, 0], right[:, -1]], 1)
+    while parts > 1:
+        parts //= 2
+        half, pairs = right.shape[-1], count * parts
+        row = tuple(ops.reshape(one, (pairs, 2 * half))[:, half - 1] for one in (d, e))
+        needs = "all" if has_vectors else "ends" if parts > 1 else "none"
+        values = ops.reshape(values, (pairs, 2, half - 1))
+        right = ops.reshape(right, (pairs, 2, right.shape[1], half))
+        left = ops.reshape(left, (pairs, 2, half - 1, half - 1)) if has_vectors else None
+        values, left, right = merge_rows(values, left, right, (row[0], row[1]), needs=needs)
+    values = ops.flip(values[:, :size], -1)
+    left, right = (ops.flip(one[:, :size, :size], -1) if has_vectors else None for one in (left, right))
+    return values, left, right
 
 
 _svd_program = Program(_svd)
@@ -246,7 +312,10 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     than elsewhere; equal bits of `a` give equal ones. NaN and infinities in `a` give NaN. The derivative leaves out
     what rotates vectors of equal singular values into each other, and needs `full_matrices=False` where M and N differ.
 
-    `U diag(S) Vh` is within a few `N eps |a|` of `a`, `U` and `Vh` are orthogonal within a few `N eps`.
+    `U diag(S) Vh` is within a few `N eps |a|` of `a`, `U` and `Vh` are orthogonal within a few `N eps`, and singular
+    values within a few `N eps` times the largest, as LAPACK's are. That is absolute: one of `1e-10` times the largest
+    has six digits left in f64, and one below `N eps` times it may have none. Up to 9 columns small ones of a matrix
+    with scaled columns keep their digits.
 
     >>> ts.linalg.svd(ts.array([[0.0, 2.0], [3.0, 0.0]])).S
     Tensor([2] f32, [3, 2])
@@ -258,7 +327,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
 
 @narrow_floats(1)
 def svdvals(a: Any) -> Any:
-    """The singular values of [..., M, N] in descending order, [..., min(M, N)].
+    """The singular values of [..., M, N] in descending order, [..., min(M, N)], as accurate as those of `svd`.
 
     >>> ts.linalg.svdvals(ts.array([[3.0, 0.0], [0.0, 4.0]]))
     Tensor([2] f32, [4, 3])

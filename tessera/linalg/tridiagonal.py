@@ -32,6 +32,11 @@ class Panel(NamedTuple):
     factors: Any
 
 
+def block_width(size: int) -> int:
+    """Columns of a block of matrices with so many."""
+    return max(BLOCK, -(-size // (BLOCKS * 8)) * 8)
+
+
 def tiny_of(dtype: DType) -> float:
     """Squares of lengths that count as zero beside a matrix whose largest element is near 1."""
     return 2.0**-960 if dtype.name == "f64" else 2.0**-100
@@ -60,7 +65,7 @@ def _times(rows: Any, x: Any) -> Any:
     return ops.sum(rows * x[:, None, :], -1)
 
 
-def _sum_rows(weights: Any, rows: Any) -> Any:
+def sum_rows(weights: Any, rows: Any) -> Any:
     """[B, k] times [B, k, m] rows."""
     return (weights[:, None, :] @ rows)[:, 0]
 
@@ -72,11 +77,11 @@ def _reduce_panel(a: Any, width: int) -> tuple[Panel, Any]:
     def reduce_column(state: Any, j: Any) -> Any:
         vs, ws = state
         own_v, own_w = ops.conj(ops.take(vs, j, 2)), ops.conj(ops.take(ws, j, 2))
-        column = ops.take(a, j, 2) - _sum_rows(own_w, vs) - _sum_rows(own_v, ws)
+        column = ops.take(a, j, 2) - sum_rows(own_w, vs) - sum_rows(own_v, ws)
         v, tau, beta = reflect_scaled(column, j + 1, index)
         # Of a Hermitian matrix rows are as good as columns, and a sum of rows is quicker.
         product = ops.conj((ops.conj(v)[:, None, :] @ a)[:, 0])
-        product = product - _sum_rows(_times(ops.conj(ws), v), vs) - _sum_rows(_times(ops.conj(vs), v), ws)
+        product = product - sum_rows(_times(ops.conj(ws), v), vs) - sum_rows(_times(ops.conj(vs), v), ws)
         moved = ops.where(index > j, tau * product, 0.0)
         shared = ops.sum(ops.conj(moved) * v, -1, keepdims=True)
         moved = moved - 0.5 * tau * shared * v
@@ -94,8 +99,7 @@ def reduce_to_tridiagonal(a: Any) -> tuple[Any, Any, list[Panel]]:
 
     The last element beside the diagonal is zero. The largest element of a matrix is to be near 1.
     """
-    size, panels = a.shape[-1], list[Panel]()
-    width = max(BLOCK, -(-size // (BLOCKS * 8)) * 8)
+    width, panels = block_width(a.shape[-1]), list[Panel]()
     while a.shape[-1]:
         count = min(width, a.shape[-1])
         panel, ws = _reduce_panel(a, count)

@@ -62,7 +62,13 @@ def test_eigenvectors_and_singular_vectors_of_every_kind(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "columns"),
-    [(0, 0), (3, 0), (0, 3), (3, 3), *(pytest.param(*two, marks=SLOW) for two in ((5, 8), (9, 4)))],
+    [
+        (0, 0),
+        (3, 0),
+        (0, 3),
+        (3, 3),
+        *(pytest.param(*two, marks=SLOW) for two in ((5, 8), (9, 4), (129, 129), (20, 70))),
+    ],
 )
 def test_singular_vectors_of_any_size(rows: int, columns: int) -> None:
     check_svd(numbers(rows, columns))

@@ -56,7 +56,8 @@ def test_tridiagonal_matrices_of_every_kind_alone_and_in_a_batch() -> None:
 def test_equal_poles_are_rotated_into_one_and_small_weights_vanish() -> None:
     poles = np.array([[1.0, 1.0, 1.0 + 1e-17, 2.0, 3.0]])
     z = np.array([[0.5, 0.5, 0.5, 1e-20, 0.5]])
-    made = deflate(ts.array(poles, ts.f64), ts.array(z, ts.f64), ts.array([1e-15], ts.f64))
+    limit, reach = ts.array([1e-15], ts.f64), ts.array([1.0], ts.f64)
+    made = deflate(ts.array(poles, ts.f64), ts.array(z, ts.f64), limit, reach)
     found = np.asarray(made.z)[0]
     assert (found != 0).sum() == 2
     assert np.isclose(np.abs(found).max(), 0.5 * np.sqrt(3.0))
