@@ -21,8 +21,7 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.frontend.arguments import check_bool
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import is_tensor
-from tessera.linalg.bidiagonal import reduce_to_bidiagonal
-from tessera.linalg.divide_bidiagonal import merge_rows
+from tessera.linalg.bidiagonal import merge_rows, reduce_to_bidiagonal
 from tessera.linalg.operands import (
     Program,
     adjoint,
