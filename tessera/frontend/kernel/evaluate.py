@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.diagnostics.calls import wrong_call
-from tessera.diagnostics.codes import KernelError
+from tessera.diagnostics.calls import explain_call
+from tessera.diagnostics.codes import ArgumentError, KernelError
 from tessera.diagnostics.error import FixLike, TesseraError
 from tessera.frontend.kernel.block_scope import check_choice, numbers_in, per_block, tile_shape
 from tessera.frontend.kernel.builder import KernelBuilder
@@ -456,9 +456,9 @@ class Evaluator:
             return function(*arguments, **named)
         except TypeError as error:
             # One raised inside of the function is not about its call.
-            if not _is_language(function) or error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            found = explain_call(function, tuple(arguments), named, error) if _is_language(function) else error
+            if not isinstance(found, ArgumentError):
                 raise
-            found = wrong_call(function, tuple(arguments), named, str(error))
         advice = found.fix.message if found.fix is not None else "pass what its parameters take"
         raise self.refuse(node, f"{found.message}; {found.notes[0]}", advice)
 
