@@ -31,7 +31,8 @@ OTHER_NAMES = {
 }  # fmt: skip
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
-    "take_along_legal", "index_legal", "take_legal", "pad_gather", "attention_parts", "attention_join", "kv_write",
+    "take_along_legal", "index_legal", "slice_legal", "take_legal", "pad_gather", "attention_parts",
+    "attention_join", "kv_write",
     "attention_tangent", "attention_backward", "attention_backward_keys", "ragged_blocks", "ragged_outer",
     "conv_weights", "scored_attention_tangent", "scored_attention_backward",
     "join_segments", "unfold", "dot_windows", "fma_chain", "size_cond", "custom_linear", "optimization_barrier",

@@ -328,6 +328,20 @@ def index_get(spec: OpSpec, dtype: DType) -> list[Form]:
     return forms
 
 
+def slice_legal(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Half of the columns, all rows, and one of both."""
+
+    def half(dims: Mapping[str, Dim], dtype: DType) -> dict[str, Any]:
+        return {"axes": (1,), "lengths": (dims["B"] // 2,)}
+
+    forms = [Form("half", (*X, _index(values=FIRST)), MATRIX, half)]
+    if dtype.name == sample_dtype(spec):
+        inside = named("AB", *(pair for pair in PAIRS if pair[0] >= 2 and pair[1] >= 2))
+        pair = (*X, _index(values=_indices(0, 2)), _index(values=_indices(0, 2)))
+        forms.append(Form("one of both", pair, inside, constantly(axes=(0, 1), lengths=(ONE, ONE))))
+    return forms
+
+
 def take_along(spec: OpSpec, dtype: DType) -> list[Form]:
     """One element for each index, along either axis."""
     values = OUTSIDE if spec.short_name == "take_along_axis" else FIRST

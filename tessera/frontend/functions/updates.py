@@ -219,14 +219,11 @@ def dynamic_slice(x: Any, starts: Any, sizes: Any) -> Any:
     cut = [axis for axis, (own, size) in enumerate(zip(dims, asked, strict=True)) if own != size]
     if not cut:
         return x
-    axes = tuple(range(cut[0], cut[-1] + 1))
-    indices = [
-        elementwise.add(begins[axis], _along(axis - cut[0], len(axes), asked[axis]))
-        if axis in cut
-        else _along(axis - cut[0], len(axes), asked[axis])
-        for axis in axes
-    ]
-    return indexing.index_get(x, indices, axes, cut[0], "clip", "dynamic_slice")
+    return apply(
+        "slice_legal",
+        (x, *(begins[axis] for axis in cut)),
+        {"axes": tuple(cut), "lengths": tuple(asked[axis] for axis in cut)},
+    )
 
 
 def dynamic_update_slice(x: Any, update: Any, starts: Any) -> Any:

@@ -309,3 +309,23 @@ def dilate(b: Builder, value: Any, axis: int, by: int) -> Any:
     padded = b.emit("pad", spread, low=tuple(none), high=tuple(behind))
     flat = b.emit("reshape", padded, shape=(*shape[:axis], shape[axis] * by, *shape[axis + 1 :]))
     return slice_axis(b, flat, axis, ZERO, shape[axis] * by - (by - 1))
+
+
+def slice_indices(b: Builder, starts: Sequence[Any], shape: Shape, axes: Sequence[int]) -> list[Any]:
+    """The indices of a slice of a shape along all axes from its first to its last one, to broadcast against another.
+
+    Starts are scalars, or have a batch in front.
+    """
+    every = range(axes[0], axes[-1] + 1)
+    found: list[Any] = []
+    for axis in every:
+        size = shape[axis]
+        steps = b.emit(
+            "iota", shape=tuple(size if axis == own else ONE for own in every), axis=axis - axes[0], dtype=dt.i64
+        )
+        if axis in axes:
+            start = b.emit("cast", starts[axes.index(axis)], dtype=dt.i64)
+            batch = b.type_of(start).shape
+            steps = b.emit("add", b.emit("reshape", start, shape=(*batch, *(ONE for _ in every))), steps)
+        found.append(steps)
+    return found

@@ -1040,6 +1040,12 @@ class SliceOp(SpecOp):
     stop: tuple[Dim, ...]
     step: tuple[int, ...]
 
+class SliceLegalOp(SpecOp):
+    x: SSAValue
+    starts: Sequence[SSAValue]
+    axes: tuple[int, ...]
+    lengths: tuple[Dim, ...]
+
 class SoftmaxOp(SpecOp):
     x: SSAValue
     axis: int

@@ -168,3 +168,10 @@ tgraph.func @gcd(%x0: !tgraph.tensor<[], i32>, %x1: !tgraph.tensor<[], i32>) -> 
   %0 = tgraph.gcd %x0, %x1 : (!tgraph.tensor<[], i32>, !tgraph.tensor<[], i32>) -> !tgraph.tensor<[], i32>
   tgraph.return %0 : (!tgraph.tensor<[], i32>) -> ()
 }
+// -----
+// CHECK-LABEL: tgraph.func @slice_legal(
+// CHECK: tgraph.slice_legal{{.*}} {axes = [0], lengths = [3]}
+tgraph.func @slice_legal(%x0: !tgraph.tensor<[N5, N4], f32>, %x1: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[3, N4], f32> attributes {names = ["x0", "x1"], guards = [[dim<min(0, N5 - 3)>, dim<0>, "the op's rule"]]} {
+  %0 = tgraph.slice_legal %x0, %x1 {axes = [0], lengths = [3]} : (!tgraph.tensor<[N5, N4], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[3, N4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[3, N4], f32>) -> ()
+}

@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.ir.base.spec import Builder
 from tessera.ir.graph.batching.shared import BatchedOp, align, first_axis, move_to_front
-from tessera.ir.graph.building import axes_attribute
+from tessera.ir.graph.building import axes_attribute, slice_indices
 from tessera.ir.graph.transforms.batch import Batched
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -141,6 +141,23 @@ def index_legal(b: Builder, op: BatchedOp) -> Any:
     own = b.emit("iota", shape=(op.size, *(ONE,) * rank), axis=0, dtype=dt.i64)
     out = op.emit(b, op.operands[0], own, *joined, axes=(0, *(axis + 1 for axis in axes)), out_axis=at)
     return move_to_front(b, out, at)
+
+
+def slice_legal(b: Builder, op: BatchedOp) -> Any:
+    """With starts of its own each element of the batch is read by index."""
+    axes, starts = axes_attribute(op.attributes, "axes"), list(op.operands[1:])
+    if not any(op.is_batched[1:]):
+        return op.emit(b, op.operands[0], *starts, axes=tuple(axis + 1 for axis in axes))
+    first, last = axes[0], axes[-1]
+    own = b.type_of(op.operands[0]).shape[op.is_batched[0] :]
+    shape = [dict(zip(axes, op.attributes["lengths"], strict=True)).get(axis, dim) for axis, dim in enumerate(own)]
+    indices = slice_indices(b, starts, tuple(shape), axes)
+    every = tuple(range(first, last + 1))
+    if not op.is_batched[0]:
+        return move_to_front(b, b.emit("index_legal", op.operands[0], *indices, axes=every, out_axis=first), first)
+    batch = b.emit("iota", shape=(op.size, *(ONE for _ in every)), axis=0, dtype=dt.i64)
+    places = {"axes": (0, *(axis + 1 for axis in every)), "out_axis": first}
+    return move_to_front(b, b.emit("index_legal", op.operands[0], batch, *indices, **places), first)
 
 
 def scatter_rows(b: Builder, op: BatchedOp) -> Any:

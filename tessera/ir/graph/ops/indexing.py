@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, numpy_dtype, static
+from tessera.ir.base.arrays import Array, numpy_dtype, static, static_shape
 from tessera.ir.base.index_maps import IndexMap
 from tessera.ir.base.index_maps import coordinate as at
 from tessera.ir.base.interval import SAME, always_within
@@ -45,7 +45,17 @@ from tessera.ir.tile.facets import Gather
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.shape import Named, Shape, TensorType, broadcast, equal_dims, is_at_least, normalize_axis, path, text
+from tessera.types.shape import (
+    Named,
+    Shape,
+    TensorType,
+    broadcast,
+    equal_dims,
+    is_at_least,
+    normalize_axis,
+    path,
+    text,
+)
 
 STORED = (*NUMBERS, "i4", "bool")
 _MOST = Dim.constant((1 << 63) - 1)
@@ -400,6 +410,41 @@ def index_arrays(shape: Sequence[int], *indices: Sequence[int], low: int = -3, h
     return make
 
 
+def _infer_slice_legal(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    x, *starts = types
+    axes, lengths = axes_attribute(attributes, "axes"), tuple(attributes["lengths"])
+    if not len(starts) == len(axes) == len(lengths) or not axes or sorted(set(axes)) != list(axes):
+        raise ctx.fail(
+            f"`slice_legal` needs a start and a length for each axis, got {axes}, {len(starts)} and {len(lengths)}"
+        )
+    shape = list(x.shape)
+    for axis, start, length in zip(axes, starts, lengths, strict=True):
+        check_integer(ctx, "slice_legal", start, "starts")
+        if start.rank or not 0 <= axis < x.rank:
+            raise ctx.fail(
+                f"`slice_legal` takes scalars for axes of {text(x.shape)}, got {text(start.shape)} for {axis}"
+            )
+        check_at_least(
+            ctx, x.shape[axis] - length, 0, f"`slice_legal` takes {length} elements of {path('x', axis, x.shape[axis])}"
+        )
+        shape[axis] = length
+    return [x.with_shape(shape)]
+
+
+def _slice_maps(types: Types, outs: Types, attributes: Attributes) -> Sequence[IndexMap]:
+    """Behind a start that all elements share: what is contiguous in `x` stays so, which indices of each would hide."""
+    x, *starts = types
+    axes = axes_attribute(attributes, "axes")
+    reads = [at(axis) + (Dim.symbol(f"t{axes.index(axis)}") if axis in axes else 0) for axis in range(x.rank)]
+    return [tuple(reads), *(() for _ in starts)]
+
+
+def _slice_legal_reference(x: Array, *starts: Array, axes: Sequence[int], lengths: Sequence[Dim]) -> Array:
+    for axis, start, length in zip(axes, starts, static_shape(lengths), strict=True):
+        x = x[(slice(None),) * axis + (slice(int(start), int(start) + length),)]
+    return np.ascontiguousarray(x)
+
+
 def _classes(rng: np.random.Generator) -> Sequence[Array]:
     return [rng.integers(-2, 9, (4, 5), dtype=np.int32)]
 
@@ -453,6 +498,31 @@ SPECS: tuple[OpSpec, ...] = (
         jvp="first",
         transpose="indexing:index_legal",
         batch="movement:index_legal",
+    ),
+    _reader(
+        "slice_legal",
+        "The slice of `x` that begins at legal starts along some axes, and has these lengths there.",
+        ("x", "starts*"),
+        (
+            Attribute("axes", "ints", doc="the axes of `x` that are cut, in order, one for each start"),
+            Attribute("lengths", "dims", doc="how many elements of each"),
+        ),
+        _infer_slice_legal,
+        _slice_legal_reference,
+        (
+            Sample("rows", index_arrays((5, 4), (), low=0, high=3), {"axes": (0,), "lengths": (Dim.constant(3),)}),
+            Sample("columns", index_arrays((3, 40), (), low=0), {"axes": (1,), "lengths": (Dim.constant(35),)}),
+            Sample(
+                "both",
+                index_arrays((5, 3, 6), (), (), low=0, high=3),
+                {"axes": (0, 2), "lengths": (Dim.constant(3), Dim.constant(1))},
+            ),
+            Sample("nothing", index_arrays((5, 3), (), low=0), {"axes": (0,), "lengths": (Dim.constant(0),)}),
+        ),
+        lower=Gather(_slice_maps),
+        jvp="first",
+        transpose="indexing:slice_legal",
+        batch="movement:slice_legal",
     ),
     _reader(
         "index_get",
