@@ -31,7 +31,7 @@ OTHER_NAMES = {
 }  # fmt: skip
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
-    "take_along_legal", "index_legal", "slice_legal", "take_legal", "pad_gather", "attention_parts",
+    "take_along_legal", "index_legal", "slice_legal", "slice_write", "take_legal", "pad_gather", "attention_parts",
     "attention_join", "kv_write",
     "attention_tangent", "attention_backward", "attention_backward_keys", "ragged_blocks", "ragged_outer",
     "conv_weights", "scored_attention_tangent", "scored_attention_backward",

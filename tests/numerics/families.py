@@ -86,6 +86,7 @@ FAMILIES: dict[str, Forms] = {
     "gather": movement.gather,
     **dict.fromkeys(("index_get", "index_legal"), movement.index_get),
     "slice_legal": movement.slice_legal,
+    "slice_write": movement.slice_write,
     **dict.fromkeys(("take_along_axis", "take_along_legal"), movement.take_along),
     "one_hot": movement.one_hot,
     **dict.fromkeys(("scatter", "scatter_add"), movement.scatter),

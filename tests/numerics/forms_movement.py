@@ -342,6 +342,16 @@ def slice_legal(spec: OpSpec, dtype: DType) -> list[Form]:
     return forms
 
 
+def slice_write(spec: OpSpec, dtype: DType) -> list[Form]:
+    """As many columns as there are, and one element."""
+    forms = [Form("whole", (*X, *X, _index(values=FIRST)), MATRIX, constantly(axes=(1,)))]
+    if dtype.name == sample_dtype(spec):
+        inside = named("AB", *(pair for pair in PAIRS if pair[0] >= 2 and pair[1] >= 2))
+        starts = (_index(values=_indices(0, 2)), _index(values=_indices(0, 2)))
+        forms.append(Form("one", (*X, Operand((1, 1)), *starts), inside, constantly(axes=(0, 1))))
+    return forms
+
+
 def take_along(spec: OpSpec, dtype: DType) -> list[Form]:
     """One element for each index, along either axis."""
     values = OUTSIDE if spec.short_name == "take_along_axis" else FIRST

@@ -16,9 +16,6 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import i4, i8, i64, u8
 from tessera.types.shape import is_at_least, is_refuted, text
 
-_FEW_ROWS = 16
-"""Rows up to which a slice is replaced row by row, which may be done in place; more are replaced together."""
-
 
 class At:
     """`x.at`: indexed like `x` itself, it gives what replaces elements of `x`."""
@@ -244,22 +241,7 @@ def dynamic_update_slice(x: Any, update: Any, starts: Any) -> Any:
     cut = [axis for axis, (own, size) in enumerate(zip(dims, asked, strict=True)) if own != size]
     if not cut:
         return update
-    if len(cut) == 1 and (asked[cut[0]].value or _FEW_ROWS + 1) <= _FEW_ROWS and cut[0] < rank - 1:
-        index = elementwise.add(begins[cut[0]], creation.iota((size_of(asked[cut[0]]),)))
-        return _put(x, {cut[0]: index}, cut[0], update, "set", "clip")
-    mask: Any = None
-    indices: list[Any] = []
-    axes = tuple(range(cut[0], cut[-1] + 1))
-    for axis in axes:
-        at = _along(axis, rank, dims[axis])
-        if axis in cut:
-            at = elementwise.sub(at, begins[axis])
-            own = elementwise.logical_and(elementwise.ge(at, 0), elementwise.lt(at, size_of(asked[axis])))
-            mask = own if mask is None else elementwise.logical_and(mask, own)
-        lengths = [size_of(dims[axis]) if other == axis else 1 for other in axes]
-        # An index below 0 would count from the end; what it reads is not taken.
-        indices.append(movement.reshape(elementwise.maximum(at, 0), lengths))
-    return elementwise.where(mask, indexing.index_get(update, indices, axes, cut[0], "drop", "dynamic_update_slice"), x)
+    return apply("slice_write", (x, update, *(begins[axis] for axis in cut)), {"axes": tuple(cut)})
 
 
 def _starts(op: str, x: Any, starts: Any, sizes: Sequence[Dim]) -> list[Any]:

@@ -1046,6 +1046,13 @@ class SliceLegalOp(SpecOp):
     axes: tuple[int, ...]
     lengths: tuple[Dim, ...]
 
+class SliceWriteOp(SpecOp):
+    x: SSAValue
+    update: SSAValue
+    starts: Sequence[SSAValue]
+    axes: tuple[int, ...]
+    in_place: bool
+
 class SoftmaxOp(SpecOp):
     x: SSAValue
     axis: int

@@ -126,6 +126,42 @@ def _copy(call: Call) -> SpecOp:
     return b.finish()
 
 
+def _write_slice(call: Call) -> list[SpecOp]:
+    """Programs over what is contiguous in `x`: the last axis that is cut, and all behind it."""
+    x, update = call.operands[:2]
+    axes: Sequence[int] = call.attributes["axes"]
+    last = axes[-1]
+    behind = product(x.shape[last + 1 :])
+    lead, length = update.shape[:last], update.shape[last] * behind
+    own = (*x.shape[:last], x.shape[last] * behind)
+    result = call.outputs[0]
+    assert result is not None
+    width = _BLOCK if call.machine.is_gpu else 4 * call.lanes
+    shapes = {call.inputs[0]: own, call.inputs[1]: (*lead, length), result: own}
+    b = call.builder([product(lead), length.ceildiv(_BLOCK)], shapes=shapes)
+    coords = {"_o": b.program_id(0), "_p": b.program_id(1)}
+    coords |= {f"_s{axis}": b.fetch(call.input(b, 2 + at), (), {}) for at, axis in enumerate(axes)}
+    row: list[Dim] = []
+    for axis, dim in enumerate(lead):
+        number = Dim.symbol("_o") // product(lead[axis + 1 :])
+        row.append(number % dim if axis else number)
+    there = [index + (Dim.symbol(f"_s{axis}") if axis in axes else 0) for axis, index in enumerate(row)]
+    start = Dim.symbol("_p") * _BLOCK
+
+    def move(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        region = TileRegion({**coords, "_i": i}, ("_i",), (width,), {"_i": length})
+        at = Dim.symbol("_i")
+        moved = b.load(call.input(b, 1), [*row, at], region)
+        b.store(moved, call.output(b, 0), [*there, at + Dim.symbol(f"_s{last}") * behind], region)
+        return carried
+
+    b.loop(b.index(start, coords), b.index(minimum(length, start + _BLOCK), coords), width, move)
+    writer = b.finish()
+    return [writer] if call.attributes["in_place"] else [_copy(call), writer]
+
+
+SLICE_WRITE = LibraryKernel("slice_write", "A slice at computed starts replaced.", _write_slice)
+
 _INDICES = 4
 """Indices of a program where any order of them gives the same: as many loads are in flight."""
 

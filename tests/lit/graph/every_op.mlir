@@ -175,3 +175,10 @@ tgraph.func @slice_legal(%x0: !tgraph.tensor<[N5, N4], f32>, %x1: !tgraph.tensor
   %0 = tgraph.slice_legal %x0, %x1 {axes = [0], lengths = [3]} : (!tgraph.tensor<[N5, N4], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[3, N4], f32>
   tgraph.return %0 : (!tgraph.tensor<[3, N4], f32>) -> ()
 }
+// -----
+// CHECK-LABEL: tgraph.func @slice_write(
+// CHECK: tgraph.slice_write{{.*}} {axes = [0]}
+tgraph.func @slice_write(%x0: !tgraph.tensor<[N5, N4], f32>, %x1: !tgraph.tensor<[N2, N4], f32>, %x2: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[N5, N4], f32> attributes {names = ["x0", "x1", "x2"], guards = [[dim<min(-N2 + N5, 0)>, dim<0>, "the op's rule"]]} {
+  %0 = tgraph.slice_write %x0, %x1, %x2 {axes = [0]} : (!tgraph.tensor<[N5, N4], f32>, !tgraph.tensor<[N2, N4], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[N5, N4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N5, N4], f32>) -> ()
+}

@@ -160,6 +160,20 @@ def slice_legal(b: Builder, op: BatchedOp) -> Any:
     return move_to_front(b, b.emit("index_legal", op.operands[0], batch, *indices, **places), first)
 
 
+def slice_write(b: Builder, op: BatchedOp) -> Any:
+    """With starts of its own each element of the batch is written by index."""
+    axes = axes_attribute(op.attributes, "axes")
+    x, update = (op.whole(b, at) for at in (0, 1))
+    if not any(op.is_batched[2:]):
+        return op.emit(b, x, update, *op.operands[2:], axes=tuple(axis + 1 for axis in axes))
+    first, every = axes[0], range(axes[0], axes[-1] + 1)
+    indices = slice_indices(b, op.operands[2:], b.type_of(update).shape[1:], axes)
+    batch = b.emit("iota", shape=(op.size, *(ONE for _ in every)), axis=0, dtype=dt.i64)
+    order = (*range(1, first + 1), 0, *range(first + 1, b.type_of(update).rank))
+    places = {"axes": (0, *(axis + 1 for axis in every)), "out_axis": first, "mode": "drop"}
+    return b.emit("index_put", x, b.emit("transpose", update, axes=order), batch, *indices, reduce="set", **places)
+
+
 def scatter_rows(b: Builder, op: BatchedOp) -> Any:
     """[outer, extents, inner]: without indices of its own the batch is outer, else one more axis that is indexed."""
     x, updates, *indices = (op.whole(b, at) if at < 2 else value for at, value in enumerate(op.operands))

@@ -38,6 +38,25 @@ def slice_legal(b: Builder, cotangents: Values, operands: Values, attributes: At
     return (b.emit("index_put", zeros(b, x), cotangents[0], *indices, **place), *(None for _ in starts))
 
 
+def slice_write_jvp(b: Builder, op: Applied) -> Any:
+    """The same slice of both tangents."""
+    given = [
+        zeros(b, b.type_of(one)) if t is None else t for one, t in zip(op.operands[:2], op.tangents[:2], strict=True)
+    ]
+    return b.emit("slice_write", *given, *op.operands[2:], axes=op.attributes["axes"])
+
+
+def slice_write(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """What was written over has no part in the result; the update is where it was written."""
+    (value,), (x, update, *starts) = cotangents, operands
+    axes: tuple[int, ...] = tuple(attributes["axes"])
+    kind: TensorType = update.type if isinstance(update, Linear) else b.type_of(update)
+    made = b.emit("slice_write", value, zeros(b, kind), *starts, axes=axes) if isinstance(x, Linear) else None
+    lengths = tuple(kind.shape[axis] for axis in axes)
+    read = b.emit("slice_legal", value, *starts, axes=axes, lengths=lengths) if isinstance(update, Linear) else None
+    return (made, read, *(None for _ in starts))
+
+
 def _behind(b: Builder, indices: Values, extents: Sequence[Dim]) -> list[Any]:
     """Indices of which those below 0, which count from the end elsewhere, are past the end: they read nothing."""
     made: list[Any] = []

@@ -105,6 +105,13 @@ def kv_write(operands: Types, results: Types, attributes: Attributes) -> FactorR
     return b.finish([own, (), own], [own])
 
 
+def slice_write(operands: Types, results: Types, attributes: Attributes) -> FactorRule:
+    """All axes but those that are cut, of which a part is written."""
+    b = RuleBuilder()
+    own = b.dims_of(operands[0], list(attributes["axes"]))
+    return b.finish([own, own, *(() for _ in operands[2:])], [own])
+
+
 def join_segments(operands: Types, results: Types, attributes: Attributes) -> FactorRule:
     """Segments along the first axis are added in order; all other dims are independent."""
     b = RuleBuilder()
