@@ -1,7 +1,9 @@
 """The stable sort of `ttarget.sort` as LLVM text: by the bytes of keys, or short lines by runs that are merged.
 
-A long line is sorted by one byte of its keys after the other, from the lowest: each pass counts nothing, since all are
-counted in one read before, and writes every element once, without a comparison or a branch that data decide.
+A run is sorted by counting, for a vector of its keys at a time, which of its keys come before each of them: as many
+comparisons as pairs, and none that a branch depends on. A long line is sorted by one byte of its keys after the other,
+from the lowest: each pass counts nothing, since all are counted in one read before, and writes every element once,
+without a comparison or a branch that data decide.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 from tessera.backends.cpu.registers import leave_when_stopped, loop_in_strips
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.convert import storage_type
-from tessera.ir.target.llvm.instructions import Value, bytes_of
+from tessera.ir.target.llvm.instructions import Value, bytes_of, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import KeySort
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.ir.target import typed_ops as ttarget
 
-RUN = 8
-"""Elements sorted by insertion before anything is merged."""
+RUN = 32
+"""Elements sorted by counting before anything is merged."""
 _SHORT = 128
 """Lines that are merged: the counts of all bytes cost more than their few merges."""
 _BYTE = 256
@@ -50,6 +53,16 @@ def emit_sort(emitter: Any, op: ttarget.SortOp) -> None:
 
 _PART = 1 << 18
 """Elements of each of two runs that are merged at a time: some milliseconds."""
+
+
+@frozen
+class _Run:
+    """Memory for one run: its elements, their keys as integers, and how many come before each."""
+
+    keys: Value
+    indices: Value
+    ranks: Value
+    targets: Value
 
 
 class LineSort(KeySort):
@@ -116,18 +129,17 @@ class LineSort(KeySort):
         return number
 
     def _rank(self, key: Value) -> Value:
-        """The key as an unsigned integer in the order of the sort: NaN is the largest, and both zeros are one."""
+        """Keys as unsigned integers in the order of the sort: NaN is the largest, and both zeros are one."""
         f, bits = self.f, 8 * bytes_of(self.element)
-        type_ = f"i{bits}"
+        type_ = vector(f"i{bits}", key.lanes)
         if not self.dtype.is_float:
-            signed = self.dtype.kind == "int"
-            rank = f.op("xor", key, f.const(type_, 1 << bits - 1)) if signed else key
-            return f.op("xor", rank, f.const(type_, -1)) if self.descending else rank
-        whole = f.bitcast(f.op("fadd", key, f.const(self.element, 0.0)), type_)
-        sign = f.op("ashr", whole, f.const(type_, bits - 1))
-        rank = f.op("xor", whole, f.op("or", sign, f.const(type_, 1 << bits - 1)))
-        rank = f.op("xor", rank, f.const(type_, -1)) if self.descending else rank
-        return f.select(f.fcmp("uno", key, key), f.const(type_, -1), rank)
+            rank = f.op("xor", key, f.const_like(key, 1 << bits - 1)) if self.dtype.kind == "int" else key
+            return f.op("xor", rank, f.const_like(key, -1)) if self.descending else rank
+        whole = f.bitcast(f.op("fadd", key, f.const_like(key, 0.0)), type_)
+        sign = f.op("ashr", whole, f.const_like(whole, bits - 1))
+        rank = f.op("xor", whole, f.op("or", sign, f.const_like(whole, 1 << bits - 1)))
+        rank = f.op("xor", rank, f.const_like(whole, -1)) if self.descending else rank
+        return f.select(f.fcmp("uno", key, key), f.const_like(whole, -1), rank)
 
     def _digit(self, rank: Value, digit: int) -> Value:
         f, type_ = self.f, f"i{8 * bytes_of(self.element)}"
@@ -136,15 +148,16 @@ class LineSort(KeySort):
         return f.cast("zext", low, "i64")
 
     def _write_merges(self, lines: list[Value], count: Value) -> None:
-        """Runs by insertion, then merged in pairs."""
+        """Runs by counting, then merged in pairs."""
         f = self.f
         keys, indices, spare_keys, spare_indices = lines
+        run = _Run(*(f.alloca(type_, RUN) for type_ in (self.element, self.index_type, self._bits, self._bits)))
 
-        def insert(low: Value, _: list[Value]) -> list[Value]:
-            self._insert(keys, indices, low, f.smin(f.add(low, RUN), count))
+        def sort(low: Value, _: list[Value]) -> list[Value]:
+            self._sort_run(run, f.gep(keys, low, self.element), f.gep(indices, low, self.index_type), f.sub(count, low))
             return []
 
-        loop_in_strips(f, 0, count, RUN, insert, [], has_loops=True)
+        loop_in_strips(f, 0, count, RUN, sort, [], has_loops=True)
 
         def merge_all(state: list[Value]) -> list[Value]:
             width, *lines = state
@@ -175,30 +188,48 @@ class LineSort(KeySort):
 
         f.if_(f.icmp("ne", last, keys), copy)
 
-    def _insert(self, keys: Value, indices: Value, low: Value, high: Value) -> None:
-        f = self.f
+    @property
+    def _bits(self) -> str:
+        return f"i{8 * bytes_of(self.element)}"
 
-        def take(at: Value) -> None:
-            key, index = self.key(keys, at), self.index(indices, at)
+    def _sort_run(self, run: _Run, keys: Value, indices: Value, beyond: Value) -> None:
+        """The first elements of a row, `RUN` of them or all, each to where as many are as come before it."""
+        f, lanes = self.f, min(RUN, self.f.target.lanes_for(self.element))
+        type_, count = vector(self._bits, lanes), f.smin(beyond, RUN)
 
-            def is_larger_before(state: list[Value]) -> Value:
-                (hole,) = state
-                return f.if_(
-                    f.icmp("sgt", hole, low),
-                    lambda: self.is_before(key, self.key(keys, f.sub(hole, 1))),
-                    lambda: f.const("i1", False),
-                )[0]
+        def keep(at: Value) -> None:
+            inside = f.lane_mask(f.sub(count, at), lanes)
+            own = f.masked_load(f.gep(keys, at, self.element), vector(self.element, lanes), inside)
+            f.store(own, f.gep(run.keys, at, self.element))
+            f.store(self._rank(own), f.gep(run.ranks, at, self._bits))
+            found = f.masked_load(f.gep(indices, at, self.index_type), vector(self.index_type, lanes), inside)
+            f.store(found, f.gep(run.indices, at, self.index_type))
 
-            def move_up(state: list[Value]) -> list[Value]:
-                (hole,) = state
-                before = f.sub(hole, 1)
-                self.put(keys, indices, hole, self.key(keys, before), self.index(indices, before))
-                return [before]
+        def number(at: Value) -> Value:
+            return f.splat(at if self._bits == "i64" else f.cast("trunc", at, self._bits), lanes)
 
-            (hole,) = f.while_([at], is_larger_before, move_up)
-            self.put(keys, indices, hole, key, index)
+        def compare(at: Value) -> None:
+            own = f.load(f.gep(run.ranks, at, self._bits), type_)
+            position = f.op("add", f.iota(self._bits, lanes), number(at))
 
-        f.loop(f.add(low, 1), high, 1, take)
+            def count_one(other: Value, before: list[Value]) -> list[Value]:
+                rank = f.splat(f.load(f.gep(run.ranks, other, self._bits), self._bits), lanes)
+                # Of equal ones the first stays the first.
+                is_first = f.op("and", f.icmp("eq", rank, own), f.icmp("ult", number(other), position))
+                is_before = f.op("or", f.icmp("ult", rank, own), is_first)
+                return [f.op("add", before[0], f.cast("zext", is_before, type_))]
+
+            (before,) = f.loop(0, count, 1, count_one, [Value(type_, "zeroinitializer")])
+            f.store(before, f.gep(run.targets, at, self._bits))
+
+        def move(at: Value) -> None:
+            target = f.load(f.gep(run.targets, at, self._bits), self._bits)
+            target = target if self._bits == "i64" else f.cast("zext", target, "i64")
+            self.put(keys, indices, target, self.key(run.keys, at), self.index(run.indices, at))
+
+        f.loop(0, count, lanes, keep)
+        f.loop(0, count, lanes, compare)
+        f.loop(0, count, 1, move)
 
     def _merge(self, lines: list[Value], low: Value, middle: Value, high: Value) -> None:
         """Two neighbouring runs, into the same range of the other row."""
