@@ -34,6 +34,7 @@ from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.compiler.space import ProgramSpace
+    from tessera.runtime.devices.cuda.nvml import Meter
     from tessera.runtime.executable import Executable
 
 LEAST_RUN = 200_000
@@ -171,6 +172,14 @@ class TapeWorkload:
     def prepare(self, plan: Plan) -> str:
         """Put the code of a plan into the disk cache; a digest of it. No device is needed."""
         return code_digest(compile_to_cache(self.tape, self.options(plan)))
+
+    def meter(self) -> Meter | None:
+        """What asks a GPU for its power, clocks and bandwidth around runs; a CPU does not say."""
+        if manifest_of(self.plain_options.backend).runs_in_host_memory:
+            return None
+        from tessera.runtime.devices.cuda.nvml import Meter  # noqa: PLC0415 - for a GPU alone
+
+        return Meter()
 
     def flush(self) -> None:
         """Evict caches, where somebody gave a way to."""

@@ -78,6 +78,12 @@ _TRIAL = _object(
         "bits": _text(),
         "reason": _text(_LONGEST_REASON),
         "memory": {"type": ["integer", "null"], "minimum": 0, "maximum": _LARGEST},
+        "readings": {
+            "type": "object",
+            "additionalProperties": {"type": ["number", "null"], "minimum": 0, "maximum": _LONGEST_TIME},
+            "propertyNames": _text(shortest=1),
+            "maxProperties": _MOST_ITEMS,
+        },
     },
 )
 _SIGNATURE_NEEDED: Schema = {"op_kind": _text(shortest=1), "shape_sig": _text(_LONGEST_SHAPES), "dtype": _text()}
@@ -250,8 +256,9 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
         "bits": trial.bits,
         "reason": re.sub(f"[{_UNPRINTABLE}]", " ", trial.reason)[:_LONGEST_REASON],
         "memory": trial.memory,
+        "readings": dict(trial.readings),
     }
-    kept = {name: value for name, value in fields.items() if value not in ([], None, "")}
+    kept = {name: value for name, value in fields.items() if value not in ([], None, "", {})}
     return {"plan": plan_to_json(trial.plan), **kept}
 
 
@@ -303,6 +310,9 @@ def trial_from_json(value: Any, path: str = "") -> Trial:
         bits=value.get("bits", ""),
         reason=value.get("reason", ""),
         memory=value.get("memory"),
+        readings=tuple(
+            (name, None if x is None else float(x)) for name, x in sorted(value.get("readings", {}).items())
+        ),
     )
 
 

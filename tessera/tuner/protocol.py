@@ -11,16 +11,20 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING, Self
 from typing import Protocol as TypingProtocol
-from typing import Self
 
 import numpy as np
 
 from tessera.diagnostics.error import TesseraError
 from tessera.tuner.records import Compiled, Plan, Trial, median_ratio
 from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.runtime.devices.cuda.nvml import Meter
 
 LEAST_ROUNDS = 10
 """Runs that a plan must have to be compared with others: the protocol's."""
@@ -176,10 +180,13 @@ class InProcess:
             return Trial(
                 plan, bits=bits, reason=f"its bits differ from the safe plan's: {bits[:12]}, {self._bits[:12]}"
             )
-        samples, baseline, reason = interleave(
-            candidate, safe, rounds, self._protocol, self._workload.flush, plan.digest
-        )
-        return Trial(plan, tuple(samples), tuple(baseline), bits=bits, reason=reason)
+        meter: Meter | None = getattr(self._workload, "meter", _no_meter)()
+        with meter or nullcontext():
+            samples, baseline, reason = interleave(
+                candidate, safe, rounds, self._protocol, self._workload.flush, plan.digest
+            )
+        readings = () if meter is None else tuple(sorted(meter.readings.columns.items()))
+        return Trial(plan, tuple(samples), tuple(baseline), bits=bits, reason=reason, readings=readings)
 
     def close(self) -> None:
         """Let the safe plan and the workload go."""
@@ -193,6 +200,10 @@ class InProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _no_meter() -> None:
+    """Of workloads that know of none: `meter` is no part of what each must have."""
 
 
 def _code_of(compiled: Compiled) -> str:

@@ -90,6 +90,8 @@ class Trial:
     """Why it was not measured, or not accepted."""
     memory: int | None = None
     """Bytes that it needs beside its tensors, where somebody knows."""
+    readings: tuple[tuple[str, float | None], ...] = ()
+    """What a GPU reported of itself meanwhile, by name, None for what it does not report; nothing on a CPU."""
 
     @property
     def time(self) -> float | None:

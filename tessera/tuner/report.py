@@ -151,16 +151,26 @@ def _kind(trial: Trial, outcome: Outcome) -> str:
 
 
 def _rows(outcome: Outcome) -> str:
-    names = ("plan", "time", "predicted", "safe plan", "speed-up", "rounds", "why not")
+    reported = sorted({name for trial in outcome.trials for name, _ in trial.readings})
+    names = ("plan", "time", "predicted", "safe plan", "speed-up", "rounds", *reported, "why not")
     head = "".join(f"<th>{name}</th>" for name in names)
     body: list[str] = []
     for trial in outcome.trials:
         cells = list(_row(trial))
-        cells.insert(5, str(len(trial.samples)) if trial.samples else "")
+        readings = dict(trial.readings)
+        cells[5:5] = [str(len(trial.samples)) if trial.samples else "", *(_reading(readings, one) for one in reported)]
         body.append(
             f'<tr class="{_kind(trial, outcome)}">' + "".join(f"<td>{_text(cell)}</td>" for cell in cells) + "</tr>"
         )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _reading(readings: Mapping[str, float | None], name: str) -> str:
+    """What the device reported while a plan ran; nothing for one that did not run."""
+    if name not in readings:
+        return ""
+    value = readings[name]
+    return "not reported" if value is None else f"{value:.4g}"
 
 
 def _scatter(outcome: Outcome) -> str:

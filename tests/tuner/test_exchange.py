@@ -39,6 +39,7 @@ def trials(draw: st.DrawFn) -> Trial:
         bits=draw(WORDS),
         reason=draw(LINES),
         memory=draw(st.none() | st.integers(0, 2**53)),
+        readings=tuple(sorted(draw(st.dictionaries(WORDS.filter(bool), st.none() | TIMES, max_size=2)).items())),
     )
 
 
@@ -179,6 +180,7 @@ WRONG: list[tuple[Any, str]] = [
     (trial_of(samples=[True]), "`trials[1].samples[0]` must be number, got true"),
     (trial_of(samples=[1.0], baseline=[1.0, 2.0]), "`trials[1].baseline` must have 1 items as `samples`, got 2"),
     (trial_of(memory=1.5), "`trials[1].memory` must be integer or null, got 1.5"),
+    (trial_of(readings={"power": "412"}), '`trials[1].readings.power` must be number or null, got "412"'),
     (trial_of(time=3), "`trials[1].time` is no field of it; it has plan, samples, baseline"),
     (file_of(op_kind="first"), "entry 1 (first 8x8 f32 sm_90a): it has the signature of entry 0"),
 ]  # fmt: skip

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tessera as ts
+from tessera.api.workload import TapeWorkload
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OutOfMemoryError, ScheduleError
-from tessera.runtime.devices.cuda import driver, memory, streams
+from tessera.runtime.devices.cuda import driver, memory, nvml, streams
+from tessera.runtime.devices.cuda.nvml import Meter
 from tessera.tuner.protocol import (
     CacheEviction,
     DeviceEviction,
@@ -21,6 +26,7 @@ from tessera.tuner.protocol import (
     relative_time,
 )
 from tessera.tuner.records import Plan, Trial
+from tests.runtime.devices.test_nvml import Library, open_one
 
 
 class Logged:
@@ -249,3 +255,29 @@ def test_what_an_earlier_search_measured_is_measured_again_only_to_confirm_it() 
     assert asked == [known, failed]
     assert [resumed.measure(plan, 10).samples[0] for plan in (known, short, slow, failed)] == [1.0, 7.0, 1.0, 7.0]
     assert resumed.measure(known, 10).samples[0] == 7.0, "who asks twice wants another measurement"
+
+
+def test_each_plan_has_what_the_gpu_reported_while_it_ran() -> None:
+    class Metered(Logged):
+        def __init__(self, library: Library) -> None:
+            super().__init__(steady)
+            self.library = library
+
+        def meter(self) -> Meter:
+            return Meter(open_one(self.library))
+
+    found = dict(InProcess(Metered(Library("energy", links=False))).measure(PLAN, 10).readings)
+    assert (found["power"], found["clock"]) == (412.5, 1980.0)
+    assert (found["link"], found["energy"]) == (None, None), "null where the GPU does not say"
+    assert InProcess(Logged(steady)).measure(PLAN, 10).readings == ()
+
+
+def test_a_gpu_without_nvml_reports_nothing_and_a_cpu_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "monitor", lambda: None)
+    tape = ts.jit(ts.ops.relu).trace(np.ones(4, np.float32)).tape
+    on_gpu = TapeWorkload(tape, Options(backend="cuda", features=("sm_90a",)), ()).meter()
+    assert on_gpu is not None
+    with on_gpu:
+        pass
+    assert set(on_gpu.readings.columns.values()) == {None}
+    assert TapeWorkload(tape, Options(), ()).meter() is None

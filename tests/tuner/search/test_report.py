@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -118,3 +119,12 @@ def test_a_page_without_measurements_has_only_the_table() -> None:
     page = parse(html(Outcome((FAILED, PRUNED), None, 2, 0.1)))
     assert "svg" not in page.count
     assert page.count["tr"] == 3
+
+
+def test_what_a_gpu_reported_has_a_column_each_and_a_cpu_has_none() -> None:
+    ran = replace(FAST, readings=(("link", None), ("power", 412.5)))
+    found = parse(html(replace(OUTCOME, trials=(ran, FAILED), best=ran)))
+    assert [name for name in found.text if name in ("power", "link")] == ["link", "power"]
+    assert "412.5" in found.text
+    assert found.text.count("not reported") == 1, "the plan that did not run has nothing to report"
+    assert "power" not in parse(html(OUTCOME)).text
