@@ -10,7 +10,7 @@ BENCH_STAMP := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test suite thorough quick op-tests lint types layers docs bench size generated clean
+.PHONY: help demo test suite thorough quick op-tests lint types layers docs bench gate size generated clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -52,6 +52,12 @@ docs: $(RUN_STAMP)  ## the documentation as a static site with search, in build/
 
 bench: $(BENCH_STAMP)  ## the CPU workloads against NumPy, PyTorch and JAX
 	$(BIN)/python -m benchmarks.cpu
+
+BASE ?= HEAD~1
+gate: $(TEST_STAMP)  ## the speed of this checkout and of BASE, the commit before: fails where this one is surely slower
+	git worktree prune
+	git worktree add --quiet --force --detach build/base $(BASE)
+	$(BIN)/python -m benchmarks.gate build/base; status=$$?; git worktree remove --force build/base; exit $$status
 
 size: $(RUN_STAMP)  ## lines of code per stage
 	$(BIN)/python scripts/size.py

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import ml_dtypes
 import numpy as np
@@ -113,10 +113,10 @@ ROWS: dict[str, dict[str, Row]] = {
 class Server:
     """One checkout: answers a line of JSON for each it reads."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, delay: float = 0.0) -> None:
         global ts
         ts = importlib.import_module("tessera")
-        self.device = device
+        self.device, self.delay = device, delay
         self.runs: dict[str, Callable[[], Any]] = {}
 
     def prepare(self, name: str) -> dict[str, Any]:
@@ -141,6 +141,10 @@ class Server:
         for _ in range(calls):
             run()
         self._wait()
+        taken = time.perf_counter() - started
+        until = started + taken * (1 + self.delay)
+        while time.perf_counter() < until:
+            pass
         return (time.perf_counter() - started) / calls
 
     def _wait(self) -> None:
@@ -156,11 +160,11 @@ class Server:
 
 
 class Checkout:
-    """A checkout as the comparison sees it: a process that is asked."""
+    """A checkout as the comparison sees it: a process that is asked. With a `delay` it takes so much longer."""
 
-    def __init__(self, root: Path, device: str) -> None:
+    def __init__(self, root: Path, device: str, delay: float = 0.0) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
-        command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--device", device]
+        command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--device", device, "--delay", str(delay)]
         self.process = subprocess.Popen(
             command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -174,8 +178,21 @@ class Checkout:
             raise RuntimeError(f"a checkout ended with status {self.process.wait()} at {question}")
         return json.loads(line)
 
+    def close(self) -> None:
+        """End its process."""
+        with self.process:
+            self.process.communicate()
 
-def compare(this: Checkout, other: Checkout, name: str, rounds: int) -> dict[str, Any]:
+
+class Asked(Protocol):
+    """What a comparison needs of a checkout."""
+
+    def ask(self, **question: Any) -> Any:
+        """The answer to a question."""
+        ...
+
+
+def compare(this: Asked, other: Asked, name: str, rounds: int) -> dict[str, Any]:
     """One row: both results equal, and the ratio of times round by round."""
     first, second = this.ask(row=name), other.ask(row=name)
     calls = max(1, round(BURST_SECONDS / max(first["seconds"], 1e-7)))
@@ -191,6 +208,7 @@ def compare(this: Checkout, other: Checkout, name: str, rounds: int) -> dict[str
         "this_us": statistics.median(mine for mine, _ in samples) * 1e6,
         "other_us": statistics.median(theirs for _, theirs in samples) * 1e6,
         "ratio": statistics.median(theirs / mine for mine, theirs in samples),
+        "samples": samples,
     }
 
 
@@ -212,9 +230,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, help="a JSON file to write")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--delay", type=float, default=0.0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
-        Server(given.device).serve(sys.stdin, sys.stdout)
+        Server(given.device, given.delay).serve(sys.stdin, sys.stdout)
         return 0
     if given.other is None:
         parser.error("name the root of another checkout")
