@@ -23,6 +23,7 @@ from tessera.tuner.plans import (
     FAST,
     BestPlan,
     SearchPlan,
+    check_is,
     make_plan,
     make_signature,
     pareto_of,
@@ -75,6 +76,8 @@ def plan(
     Objectives of a list count the same; of a mapping, by their weights. Constraints are comparisons (`"HBM_util":
     "<0.85"`), and `deterministic`, which is True unless said otherwise.
     """
+    made = "write `signature=autotune.signature(op=..., shape=...)`"
+    check_is(signature, Signature, "`signature` is what `autotune.signature` gave", made)
     is_fast = signature.policy_hash == policy_hash(FAST)
     return make_plan(candidates, objectives, constraints, signature, FAST if is_fast else POLICIES[0])
 
@@ -88,6 +91,8 @@ def search(plan: SearchPlan, mode: str = "hybrid", budget: float = 60.0) -> Best
     Raises TuningError (T0803) where no plan may be chosen, with the reasons.
     """
     check_settings(mode, budget, 0.07)
+    made = "write `autotune.search(autotune.plan(candidates, signature=signature))`"
+    check_is(plan, SearchPlan, "`autotune.search` takes what `autotune.plan` gave", made)
     is_here = plan.signature.arch == architecture(Options())
     ranks = math.prod(read_mesh(plan.signature.mesh_sig).values())
     if not is_here or ranks == 1:
@@ -103,16 +108,15 @@ class PlanCache:
 
     def store(self, best: BestPlan) -> None:
         """Keep what a search chose, with every trial and who chose it."""
-        if not isinstance(best, BestPlan):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TuningError(
-                f"`autotune.cache.store` takes what `autotune.search` gave, got {type(best).__name__}",
-                fix="write `autotune.cache.store(autotune.search(plan))`",
-            )
+        made = "write `autotune.cache.store(autotune.search(plan))`"
+        check_is(best, BestPlan, "`autotune.cache.store` takes what `autotune.search` gave", made)
         source = "measured" if best.source == AUTOTUNE else COST_MODEL
         default_database().store(best.signature, best.plan, best.trials, source)
 
     def lookup(self, signature: Signature) -> Entry | None:
         """What is kept for a signature."""
+        made = "write `autotune.cache.lookup(autotune.signature(op=..., shape=...))`"
+        check_is(signature, Signature, "`autotune.cache.lookup` takes what `autotune.signature` gave", made)
         return default_database().lookup(signature)
 
     def clear(self) -> int:

@@ -479,6 +479,8 @@ def tune_call(
     Raises TuningError (T0803) for a program that must not run twice, and for settings that say nothing.
     """
     check_settings(mode, budget, threshold)
+    if progress is not None and not callable(progress):
+        raise TuningError(f"`progress` is a function, got {progress!r}", fix="write `progress=print`")
     here, made, tensors = function.prepare(*args, **kwargs)
     options = compiled_options(here, made)
     tape = made.traced.tape

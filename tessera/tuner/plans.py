@@ -70,15 +70,23 @@ _DTYPES = {"fp32": "f32", "fp16": "f16", "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5
 """Dtypes by names that plans are written with elsewhere."""
 
 
+def check_is(value: object, kind: type, what: str, fix: str) -> None:
+    """Raises TuningError (T0803) for an argument that is something else."""
+    if not isinstance(value, kind):
+        raise TuningError(f"{what}, got {type(value).__name__}", fix=fix)
+
+
 def mesh_text(mesh: Mapping[str, int] | None) -> str:
-    """Axes of a mesh by name, with their sizes: `dp1.tp12`."""
+    """Axes of a mesh by name, with their sizes: `dp1.tp12`, or `tp1=2` where the name ends in a digit."""
     given: dict[Any, Any] = dict(mesh) if isinstance(mesh, Mapping) else {}
     if mesh is not None and not isinstance(mesh, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TuningError(f"`mesh` is sizes by the names of axes, got {mesh!r}", fix='write `mesh={"tp": 8}`')
     for name, size in given.items():
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+            raise TuningError(f"an axis of the mesh is a name, got {name!r}", fix='write `mesh={"tp": 8}`')
         if type(size) is not int or size < 1:
             raise TuningError(f"the axis `{name}` of the mesh has {size!r} ranks", fix=f'write `mesh={{"{name}": 1}}`')
-    return ".".join(f"{name}{size}" for name, size in sorted(given.items()))
+    return ".".join(f"{name}{'=' * name[-1].isdigit()}{size}" for name, size in sorted(given.items()))
 
 
 def make_signature(
@@ -89,7 +97,8 @@ def make_signature(
         near = find_nearest(str(op), OPS)
         guess = f"did you mean `{near[0]}`? " if near else ""
         raise TuningError(f"nothing is known of an op `{op}`", fix=f"{guess}ops are {', '.join(OPS)}")
-    sizes = tuple(shape)
+    check_is(arch, str, "`arch` is the name of a machine", 'write `arch="H100"`, or leave it out for this machine')
+    sizes = tuple(shape) if isinstance(shape, Sequence) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
     names = OPS[op].dims
     if len(sizes) != len(names) or not all(type(size) is int and size > 0 for size in sizes):
         raise TuningError(
@@ -117,8 +126,8 @@ def read_mesh(text: str) -> dict[str, int]:
     """The sizes of a mesh by its text."""
     found: dict[str, int] = {}
     for part in filter(None, text.split(".")):
-        name = part.rstrip("0123456789")
-        found[name] = int(part[len(name) :])
+        name = part.partition("=")[0] if "=" in part else part.rstrip("0123456789")
+        found[name] = int(part[len(name) :].removeprefix("="))
     return found
 
 
@@ -268,6 +277,7 @@ class BestPlan:
         from tessera.ir.base.text import parse_module, print_module  # noqa: PLC0415
         from tessera.ir.schedule.passes.attach_choices import AttachChoices  # noqa: PLC0415
 
+        check_is(text, str, "`attach` takes the text of a plan", "give what `fn.schedule(...)` gave")
         load_dialects()
         module, chosen = parse_module(text, "<plan>"), self.choices
         wire = chosen.get("a2a_quant", "off")

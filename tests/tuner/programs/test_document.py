@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+import tessera as ts
 from tessera import autotune
 from tessera.api import plan_search
 from tessera.diagnostics.codes import DTypeError, ScheduleError, TuningError
 from tessera.tuner.constraints import Bound, Constraints
-from tessera.tuner.plans import rank_by_model
+from tessera.tuner.plans import rank_by_model, read_mesh
 from tessera.tuner.records import Plan
 from tests.tuner.programs.clocks import set_clock
 
@@ -199,6 +200,10 @@ SIGNATURES: list[tuple[dict[str, Any], str]] = [
     ({"shape": (0, 2, 3)}, r"the shape of `matmul` is \(M, N, K\)"),
     ({"mesh": {"tp": 0}}, "the axis `tp` of the mesh has 0 ranks"),
     ({"mesh": ["tp"]}, "`mesh` is sizes by the names of axes"),
+    ({"mesh": {1: 2}}, "an axis of the mesh is a name, got 1"),
+    ({"mesh": {"t.p": 2}}, r"an axis of the mesh is a name, got 't\.p'"),
+    ({"shape": 64}, r"the shape of `matmul` is \(M, N, K\), got 64"),
+    ({"arch": 90}, "`arch` is the name of a machine, got int"),
     ({"policy": "loose"}, "`policy` is one of stable, fast"),
 ]
 
@@ -260,6 +265,29 @@ def test_a_machine_that_nobody_described_is_an_error() -> None:
     with pytest.raises(TuningError, match="`GB20` is not this machine") as caught:
         autotune.search(plan)
     assert "did you mean `GB200`?" in str(caught.value.fix)
+
+
+def test_meshes_of_different_axes_have_different_signatures() -> None:
+    meshes: list[dict[str, int]] = [{"tp": 12}, {"tp1": 2}, {"tp12": 1}, {"tp": 1, "tp2": 2}, {"a": 1, "b2": 3}]
+    texts = [gb200(mesh=mesh).mesh_sig for mesh in meshes]
+    assert texts == ["tp12", "tp1=2", "tp12=1", "tp1.tp2=2", "a1.b2=3"]
+    assert [read_mesh(text) for text in texts] == meshes
+
+
+def test_what_something_else_gave_is_named_with_what_gives_it() -> None:
+    plan = autotune.plan({"rsmmag": [True]}, signature=gb200())
+    best = autotune.search(plan)
+    calls: list[tuple[Any, str, str]] = [
+        (lambda: autotune.plan({"rsmmag": [True]}, signature=cast("Any", None)), "NoneType", "autotune.signature"),
+        (lambda: autotune.search(cast("Any", {})), "dict", "autotune.plan"),
+        (lambda: autotune.cache.lookup(cast("Any", "matmul")), "str", "autotune.signature"),
+        (lambda: best.attach(cast("Any", None)), "NoneType", "fn.schedule"),
+        (lambda: ts.jit(ts.ops.relu).autotune(ts.ones((4,)), progress=cast("Any", 5)), "5", "progress=print"),
+    ]
+    for call, given, fix in calls:
+        with pytest.raises(TuningError, match=f"got {given}") as caught:
+            call()
+        assert fix in str(caught.value.fix)
 
 
 def test_only_what_a_search_gave_is_stored() -> None:
