@@ -164,12 +164,18 @@ def _kind(context: Mapping[str, Any]) -> str:
 
 
 def row_work(work: KernelWork, runs: Any, context: Mapping[str, Any], here: Chosen, group: GroupPart) -> KernelWork:
-    """Rows by one program each, or shared by several, which meet in a second kernel."""
+    """Rows by one program each, or shared by several, which meet in a second kernel.
+
+    Leaves of a row wait for one another on a GPU; a CPU reads ahead.
+    """
     rows, extent = _size(context.get("programs", 1), {}), _size(context.get("extent", 1), {})
+    waits = context["machine"].is_gpu
     if not runs:
-        return replace(work, blocks=rows, steps=max(1, extent // _ROW_LEAF))
+        return replace(work, blocks=rows, steps=max(1, extent // _ROW_LEAF) if waits else 1)
     parts = max(1, extent // (_ROW_LEAF * runs))
-    return replace(work, blocks=rows * parts, steps=runs, launches=2, memory=work.memory + 8.0 * rows * parts)
+    return replace(
+        work, blocks=rows * parts, steps=runs if waits else 1, launches=2, memory=work.memory + 8.0 * rows * parts
+    )
 
 
 def attention_work(

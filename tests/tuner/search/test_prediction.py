@@ -142,3 +142,13 @@ def test_what_threads_multiply_is_timed_by_their_own_model() -> None:
     assert len(known) > 20
     assert min(known, key=lambda block: known[block]) == knob.default
     assert block_nanoseconds((1, 64, 64), knob.context, {}) is None, "nobody modeled vectors"
+
+
+def test_a_cpu_reads_ahead_of_the_leaves_of_a_row() -> None:
+    """Parts of a row cost their second kernel, and no latency for each leaf, as measured: all of them are alike."""
+    space = space_for(softmax, "cpu", (31, 3224))
+    knob, predict = knob_of(space, "row.runs"), model(space)
+    times = {value: predict(Plan.of({knob.key: value})) for value in knob.others}
+    whole = predict(Plan())
+    assert whole is not None
+    assert all(one is not None and whole.time < one.time < 3 * whole.time for one in times.values())
