@@ -24,6 +24,7 @@ GUIDE = (
     "performance",
     "environment",
     "from-pytorch",
+    "pytorch-ops",
     "from-jax",
     "from-triton",
 )

@@ -16,8 +16,26 @@ _NO_COPY = "tensors do not change, and so need no copies: write `x`"
 _SPARSE = "there are no sparse tensors: `x[indices]` reads some elements, and `x.at[indices]` writes them"
 _SPARSE_NAMES = (
     "to_sparse sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor"
-    " sparse_compressed_tensor crow_indices col_indices ccol_indices row_indices sspaddmm smm spmm hspmm"
+    " sparse_compressed_tensor crow_indices col_indices ccol_indices row_indices sspaddmm smm spmm hspmm sparse"
+    " sampled_addmm"
 )
+_REFLECTIONS = "there are no reflections to multiply: `tessera.linalg.qr` gives Q itself"
+_LDL = (
+    "there is no LDL factorization: `tessera.linalg.cholesky` takes positive definite matrices, `tessera.linalg.lu` any"
+)
+_BESSEL = "there are no Bessel functions but `tessera.ops.i0`, `i0e`, `i1` and `i1e`, and there is no Airy function"
+_BESSEL_NAMES = (
+    "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 modified_bessel_k0 modified_bessel_k1"
+    " scaled_modified_bessel_k0 scaled_modified_bessel_k1"
+)
+_LOW_RANK = "write `tessera.linalg.svd(x, full_matrices=False)`, and keep the first k of each part"
+_FRAMES = "frames = hop * tessera.arange(count)[:, None] + tessera.arange(n)"
+_JITERATOR = "write the expression inside `tessera.jit`, which fuses it, or a kernel with `tessera.kernel`"
+_JITERATOR_NAMES = (
+    "jiterator_unary jiterator_binary jiterator_binary_return_by_ref jiterator_2inputs_2outputs"
+    " jiterator_4inputs_with_extra_args"
+)
+_MASKED = "write `tessera.ops.sum(tessera.ops.where(mask, x, 0))`, and other functions with a value that does not count"
 _COPIES = "diagonal expand narrow permute squeeze transpose unfold unsqueeze split"
 """What has a second name in PyTorch for a result that is no view."""
 
@@ -60,10 +78,59 @@ TORCH: Mapping[str, str] = {
     **write_instead("addbmm", "ops.add(x, tessera.ops.matmul(a, b).sum(0))"),
     **write_instead("dist", "ops.norm(x - y, order=p)"),
     **write_instead("pairwise_distance", "ops.norm(x - y + 1e-6, -1, order=p)"),
-    **write_instead("std_mean", "ops.std(x), tessera.ops.mean(x)"),
-    **write_instead("var_mean", "ops.var(x), tessera.ops.mean(x)"),
+    **write_instead("std_mean", "ops.std(x, correction=1), tessera.ops.mean(x)"),
+    **write_instead("var_mean", "ops.var(x, correction=1), tessera.ops.mean(x)"),
+    "unique_consecutive": (
+        "write `x[tessera.ops.concat([tessera.ops.full((1,), True), x[1:] != x[:-1]])]`, of a vector with elements"
+    ),
+    "masked": _MASKED,
+    "hash_tensor": "there is no hash of a tensor: hash `x.tobytes()`",
+    **dict.fromkeys(("igamma", "igammac"), "there is no incomplete gamma function"),
+    **write_instead("histogramdd histogram2d", "ops.bincount(tessera.ops.ravel_multi_index(bins, sizes), length)"),
+    **dict.fromkeys(_BESSEL_NAMES.split(), _BESSEL),
+    **write_instead("spherical_bessel_j0", "ops.sinc(x / math.pi)"),
+    **dict.fromkeys(_JITERATOR_NAMES.split(), _JITERATOR),
+    **dict.fromkeys(("resize_", "resize_as_"), "tensors do not change: write `x = tessera.ops.reshape(x, shape)`"),
+    "zero_": "tensors do not change: write `x = tessera.ops.zeros_like(x)`",
+    # Linear algebra.
+    **write_instead("pinverse", "linalg.pinv(a)"),
+    **write_instead("cholesky_inverse", "linalg.cholesky_solve(factor, tessera.ops.eye(n))"),
+    **dict.fromkeys(("householder_product", "ormqr", "geqrf"), _REFLECTIONS),
+    **dict.fromkeys(("ldl_factor", "ldl_factor_ex", "ldl_solve"), _LDL),
+    **write_instead("lu_factor_ex", "linalg.lu(a)"),
+    **write_instead("lu_unpack", "ops.tril(lu, -1) + tessera.ops.eye(n), tessera.ops.triu(lu)"),
+    **write_instead("tensorinv", "linalg.inv(a.reshape(n, n)).reshape(shape)"),
+    **write_instead("tensorsolve", "linalg.solve(a.reshape(n, n), b.reshape(n)).reshape(shape)"),
+    **dict.fromkeys(("svd_lowrank", "pca_lowrank"), _LOW_RANK),
+    # Signals.
+    "stft": f"write `tessera.ops.rfft(x[frames] * tessera.ops.hann_window(n))`, where `{_FRAMES}`",
+    "istft": (
+        f"write `tessera.ops.zeros((size,)).at[frames].add(tessera.ops.irfft(z, n) * window)`, where `{_FRAMES}`, and"
+        " divide by the sum of windows made so"
+    ),
+    **dict.fromkeys(
+        ("signal", "windows"), "windows are functions: write `tessera.ops.hann_window(n)`, and others by their names"
+    ),
+    **write_instead("fft2", "xp.fft.fftn(x, axes=(-2, -1))"),
+    **write_instead("ifft2", "xp.fft.ifftn(x, axes=(-2, -1))"),
+    **write_instead("rfft2", "xp.fft.rfftn(x, axes=(-2, -1))"),
+    **write_instead("irfft2", "xp.fft.irfftn(z, axes=(-2, -1))"),
+    **write_instead("hfft2", "xp.fft.irfftn(tessera.ops.conj(z), axes=(-2, -1), norm='forward')"),
+    **write_instead("hfftn", "xp.fft.irfftn(tessera.ops.conj(z), norm='forward')"),
+    **write_instead("ihfft2", "ops.conj(tessera.xp.fft.rfftn(x, axes=(-2, -1), norm='forward'))"),
+    **write_instead("ihfftn", "ops.conj(tessera.xp.fft.rfftn(x, norm='forward'))"),
+    **write_instead("hann hanning", "ops.hann_window(n)"),
+    **write_instead("hamming", "ops.hamming_window(n)"),
+    **write_instead("blackman", "ops.blackman_window(n)"),
+    **write_instead("bartlett", "ops.bartlett_window(n)"),
+    **write_instead("kaiser", "ops.kaiser_window(n, beta)"),
+    **write_instead("nuttall", "ops.nuttall_window(n)"),
+    **write_instead("gaussian", "ops.gaussian_window(n, std)"),
+    **write_instead("general_cosine", "ops.general_cosine_window(n, weights)"),
+    **write_instead("general_hamming", "ops.general_cosine_window(n, [alpha, 1 - alpha])"),
+    "special": "special functions are in `tessera.ops`",
     **write_instead("msort", "ops.sort(x, 0)"),
-    **write_instead("kthvalue", "ops.take(tessera.ops.sort(x, axis), k - 1, axis)"),
+    **write_instead("kthvalue", "ops.sort(x, -1)[..., k - 1]"),
     **write_instead("index_reduce", "ops.scatter_max(x, indices, updates, axis)"),
     **write_instead("renorm", "ops.mul(x, tessera.ops.minimum(1, most / tessera.ops.norm(x, axes, keepdims=True)))"),
     # Elements at indices.
@@ -105,6 +172,18 @@ TORCH: Mapping[str, str] = {
     **write_instead("broadcast", "ops.broadcast_to(x, shape)"),
     **write_instead("broadcast_tensors", "ops.broadcast_arrays(a, b)"),
     **write_instead("constant_pad_nd", "ops.pad(x, widths, value)"),
+    **dict.fromkeys(
+        ("fractional_max_pool2d", "fractional_max_pool3d"),
+        "there are no windows of random sizes: write `tessera.ops.adaptive_max_pool(x, size)`",
+    ),
+    **dict.fromkeys(
+        ("max_unpool1d", "max_unpool2d", "max_unpool3d"),
+        "there is no pooling that gives indices: write `tessera.ops.interpolate(x, size)` to make an image larger",
+    ),
+    **write_instead("linear_cross_entropy", "nn.cross_entropy(x @ weight.T, labels)"),
+    "multilabel_margin_loss": (
+        "there is no margin loss of several labels: write `tessera.nn.binary_cross_entropy_with_logits(logits, target)`"
+    ),
     **write_instead("multi_head_attention_forward", "ops.attention(q, k, v)"),
     **write_instead("native_layer_norm", "ops.layernorm(x, weight, bias)"),
     **write_instead("native_group_norm", "ops.group_norm(x, groups, weight, bias)"),

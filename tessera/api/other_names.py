@@ -20,10 +20,9 @@ _DYNAMIC = "write `tessera.ops.masked_select(x, mask)`, with `size=` where the v
 
 
 _ABSENT = (
-    "amp eig geqrf interp isnat linear_cross_entropy ma max_unpool1d"
-    " max_unpool2d max_unpool3d new nditer os quantized_gru signal tofile ulong ushort"
-    " is_quantized flatiter histogram2d histogramdd igamma igammac intc batch_norm_elemt batch_norm_stats"
-    " cudnn_batch_norm mkldnn_adaptive_avg_pool2d windows compiler complex32 complex256 isreal"
+    "amp interp isnat ma new nditer os quantized_gru tofile ulong ushort"
+    " is_quantized flatiter intc batch_norm_elemt batch_norm_stats"
+    " cudnn_batch_norm mkldnn_adaptive_avg_pool2d compiler complex32 complex256 isreal"
 )
 """What other libraries have and Tessera has not, where the nearest name here is something else."""
 
@@ -76,8 +75,6 @@ OPS: Mapping[str, str] = {
     **write_instead("less_equal", "ops.le(a, b)"),
     **write_instead("greater", "ops.gt(a, b)"),
     **write_instead("greater_equal", "ops.ge(a, b)"),
-    **write_instead("fmax", "ops.maximum(a, b)"),
-    **write_instead("fmin", "ops.minimum(a, b)"),
     **write_instead("amax", "ops.max(x, axis)"),
     **write_instead("amin", "ops.min(x, axis)"),
     **write_instead("arctan2", "ops.atan2(y, x)"),
@@ -206,6 +203,10 @@ FRONT: Mapping[str, str] = {
     **write_instead("complex64 cfloat csingle", "c64"),
     **write_instead("complex128 cdouble", "c128"),
     **write_instead("long int", "i64"),
+    "fft": "transforms along an axis are `tessera.ops.fft(x)` and its like, others are in `tessera.xp.fft`",
+    **write_instead("short", "i16"),
+    **write_instead("char", "i8"),
+    **write_instead("byte", "u8"),
     **write_instead("bool", "bool_"),
     **write_instead("ndarray Array", "Tensor"),
     **write_instead("compile script", "jit"),
@@ -261,7 +262,7 @@ def advice_for(module: str, name: str) -> str:
     for table in (_TABLES.get(module, {}), *_TABLES.values()):
         if name in table:
             return table[name]
-    known = ("tessera", "tessera.ops", "tessera.random", "tessera.nn", "tessera.linalg")
+    known = ("tessera", "tessera.ops", "tessera.random", "tessera.nn", "tessera.linalg", "tessera.xp.fft")
     homes = {home: importlib.import_module(home).__all__ for home in known}
     for home, names in homes.items():
         if name in names and home != module:

@@ -29,7 +29,7 @@ _SAME = (
     "nondiff_argnames: nondiff_argnums; in_features: inputs; out_features: outputs; in_channels: inputs; "
     "out_channels: outputs; num_embeddings: entries; embedding_dim: features; normalized_shape: features; "
     "num_features: channels; num_channels: channels; input_size: inputs; hidden_size: hidden; embed_dim: width; "
-    "num_heads: heads"
+    "num_heads: heads; window_length: n"
 )
 SAME: Mapping[str, Sequence[str]] = {
     name: own.split() for name, own in (entry.split(": ") for entry in _SAME.split("; "))
@@ -67,6 +67,9 @@ ADVICE: Mapping[str, str] = {
     "decimals": "write `ts.ops.round(x * 10**n) / 10**n` for n decimals",
     "rounding_mode": 'write `ts.ops.floordiv(x, y)` for "floor", and `ts.ops.trunc(ts.ops.div(x, y))` for "trunc"',
     "bias": "add it: write `... + bias[:, None]`, with a None for each spatial axis",
+    **dict.fromkeys(
+        ("hamming_window.alpha", "hamming_window.beta"), "write `ts.ops.general_cosine_window(n, [alpha, beta])`"
+    ),
     "softplus.beta": "write `ts.ops.softplus(beta * x) / beta`",
     "softplus.threshold": "leave it out: it does not overflow",
     **dict.fromkeys(("elu.scale", "elu.input_scale"), "write `scale * ts.ops.elu(x)`, and scale `x` too"),

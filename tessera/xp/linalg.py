@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from tessera import linalg as own
 from tessera.diagnostics.frames import guard_public
 from tessera.frontend.functions import public as ops
-from tessera.frontend.functions.operands import cast
-from tessera.xp.data_types import check_kind, result_type
+from tessera.xp.data_types import astype, check_kind, result_type
 from tessera.xp.manipulation import matmul, matrix_transpose, tensordot, vecdot
 
 _FLOATING = ("real floating", "complex floating")
@@ -99,7 +98,7 @@ def solve(x1: Any, x2: Any, /) -> Any:
     check_kind("solve", x1, *_FLOATING)
     check_kind("solve", x2, *_FLOATING)
     dtype = result_type(x1, x2)
-    return own.solve(cast(x1, dtype), cast(x2, dtype))
+    return own.solve(astype(x1, dtype), astype(x2, dtype))
 
 
 def pinv(x: Any, /, *, rtol: Any = None) -> Any:
@@ -135,7 +134,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     check_kind("cross", x1, "numeric")
     check_kind("cross", x2, "numeric")
     dtype = result_type(x1, x2)
-    return cast(ops.cross(cast(x1, dtype), cast(x2, dtype), axis), dtype)
+    return astype(ops.cross(astype(x1, dtype), astype(x2, dtype), axis), dtype)
 
 
 def outer(x1: Any, x2: Any, /) -> Any:
@@ -143,7 +142,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     check_kind("outer", x1, "numeric")
     check_kind("outer", x2, "numeric")
     dtype = result_type(x1, x2)
-    return cast(ops.outer(cast(x1, dtype), cast(x2, dtype)), dtype)
+    return astype(ops.outer(astype(x1, dtype), astype(x2, dtype)), dtype)
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:

@@ -17,6 +17,8 @@ VARIABLE = "ARRAY_API_TESTS"
 PAGE = ROOT / "docs" / "guide" / "array-api.md"
 EXPECTED = Path(__file__).with_name("expected_failures.tsv")
 EXAMPLES = 3
+RARE = "(more examples)"
+"""Begins the reason for a failure that so few examples may not find; of fifty each, which take 9 minutes, all are."""
 
 
 def checkouts(root: Path) -> list[Path]:
@@ -82,7 +84,8 @@ def test_the_suite_passes_but_for_what_is_listed(tmp_path: Path) -> None:
     known = expected_failures()
     unexpected = [name for name in failed if not any(part in name for part in known)]
     assert unexpected == []
-    gone = [part for part in known if not any(part in name for name in failed)]
+    always = [part for part, reason in known.items() if not reason.startswith(RARE)]
+    gone = [part for part in always if not any(part in name for name in failed)]
     assert gone == [], "these pass now: take them off the list"
     counts = {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|skipped)", printed)}
     stated = f"{counts['passed']} of {sum(counts.values())} tests pass, {counts['skipped']} are skipped"
@@ -103,4 +106,5 @@ def test_the_suite_is_found_beside_a_checkout_and_a_worktree(tmp_path: Path) -> 
 
 def test_every_expected_failure_has_a_reason() -> None:
     assert all(reason.strip() for reason in expected_failures().values())
-    assert len(expected_failures()) > 5
+    page = PAGE.read_text(encoding="utf-8")
+    assert [part for part in expected_failures() if f"`{part}`" not in page] == []

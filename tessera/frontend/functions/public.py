@@ -18,6 +18,7 @@ from tessera.frontend.functions.indexing import *  # noqa: F403
 from tessera.frontend.functions.lookup import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
 from tessera.frontend.functions.normal_distribution import *  # noqa: F403
+from tessera.frontend.functions.polynomials import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403
 from tessera.frontend.functions.sampling import *  # noqa: F403
 from tessera.frontend.functions.selection import *  # noqa: F403
@@ -25,6 +26,7 @@ from tessera.frontend.functions.special import *  # noqa: F403
 from tessera.frontend.functions.special_series import *  # noqa: F403
 from tessera.frontend.functions.statistics import *  # noqa: F403
 from tessera.frontend.functions.updates import *  # noqa: F403
+from tessera.frontend.functions.windows import *  # noqa: F403
 
 # Functions call each other unwrapped: those with complex arguments take them apart before they do.
 globals().update(

@@ -237,6 +237,27 @@ def nanprod(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return r.prod(_without_nan(x, 1.0), axis, keepdims=keepdims)
 
 
+def fmax(x: Any, y: Any) -> Any:
+    """The larger of two numbers, and where one is NaN the other one; `maximum` propagates NaN.
+
+    >>> ts.ops.fmax(ts.array([1.0, float("nan")]), ts.array([2.0, 3.0]))
+    Tensor([2] f32, [2, 3])
+    """
+    return _number_of_two("fmax", e.maximum, x, y)
+
+
+def fmin(x: Any, y: Any) -> Any:
+    """The smaller of two numbers, and where one is NaN the other one; `minimum` propagates NaN."""
+    return _number_of_two("fmin", e.minimum, x, y)
+
+
+def _number_of_two(name: str, choose: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+    x, y = promote_operands(name, (x, y))
+    if not dtype_of(x).is_float:
+        return choose(x, y)
+    return e.where(e.isnan(x), y, e.where(e.isnan(y), x, choose(x, y)))
+
+
 def nanmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Largest over `axis` of what is not NaN; NaN where all are."""
     return _largest_or_smallest(r.max, x, axis, keepdims, -math.inf)
@@ -397,7 +418,8 @@ def _trapezoids(op: str, y: Any, x: Any, dx: float, axis: int) -> Any:
 
 
 __all__ = [
-    "corrcoef", "count_nonzero", "cov", "cummin", "cumulative_trapezoid", "diff", "logcumsumexp", "median", "nanargmax",
-    "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod",
-    "nanquantile", "nanstd", "nansum", "nanvar", "percentile", "ptp", "quantile", "trapezoid",
+    "corrcoef", "count_nonzero", "cov", "cummin", "cumulative_trapezoid", "diff", "fmax", "fmin", "logcumsumexp",
+    "median", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin",
+    "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "percentile", "ptp", "quantile",
+    "trapezoid",
 ]  # fmt: skip
