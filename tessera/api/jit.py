@@ -475,15 +475,15 @@ class Jit(_Hot):
 
         Without arguments, all that was compiled so far; before the first call, what the annotations say.
         """
-        from tessera.api.compilation import Account, explain_traced  # noqa: PLC0415 - loads the compiler
+        from tessera.api.compilation import explain_traced  # noqa: PLC0415 - loads the compiler
+        from tessera.api.explanation import Account  # noqa: PLC0415 - for those who ask
 
         here = self._here()
         with dispatch.suspend_traces():
             if not args and not kwargs and here._required:
                 known = [(made, one.options) for one in here._all() for made in one.specializations]
-                needed = here._binder.needed
-                pages = [explain_traced(made.traced, options, made, needed) for made, options in known]
-                pages = pages or [explain_traced(here.trace(), here.options, None, needed)]
+                pages = [explain_traced(made.traced, options, made, here._binder.needed) for made, options in known]
+                pages = pages or [explain_traced(here.trace(), here.options, None, here._binder.needed)]
                 return Account(repr(here).splitlines()[0], here.cache_info(), tuple(pages))
             return here.with_values(lambda: here._answer(here.bind(*args, **kwargs), here._explain))
 
