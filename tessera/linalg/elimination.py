@@ -36,6 +36,9 @@ from tessera.linalg.operands import (
 from tessera.linalg.triangular import flip_both, solve_triangle, substitute
 from tessera.types.dtype import i64
 
+LEAF = 16
+"""Columns that are eliminated one after the other: each takes a pass over all of them."""
+
 
 class LUFactors(NamedTuple):
     """`a[..., permutation, :] = L U`, both in one matrix: `U` on the diagonal and above it, the rest of `L` below."""
@@ -56,7 +59,7 @@ def factor_lu(a: Any) -> tuple[Any, Any]:
     rows, columns = a.shape[-2:]
     if rows == 0 or columns == 0:
         return a, ops.broadcast_to(index_of(rows), (a.shape[0], rows))
-    return _factor(a, leaf_size(min(rows, columns)))
+    return _factor(a, leaf_size(min(rows, columns), LEAF))
 
 
 def _factor(a: Any, leaf: int) -> tuple[Any, Any]:

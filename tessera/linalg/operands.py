@@ -22,9 +22,9 @@ from tessera.ir.base import dispatch
 from tessera.types.dtype import DType, f32, i64
 from tessera.types.promotion import FLOATING
 
-LEAF = 64
-"""Rows or columns that are computed one after the other. On a CPU 32 are no quicker at 256 and 1024 rows, and twice as
-many leaves take twice as long to compile."""
+LEAF = 32
+"""Rows or columns that are computed one after the other: on a CPU 64 take longer at 64 and 256 rows, and with 16 there
+is as much to do and twice as much to compile."""
 LEAVES = 16
 """Leaves of a recursion at most, so that programs of large matrices are no longer than those of 1024 rows."""
 PROGRAMS = 512
@@ -250,9 +250,9 @@ def split_size(size: int, leaf: int) -> int:
     return leaf * ((-(-size // leaf) + 1) // 2)
 
 
-def leaf_size(size: int) -> int:
+def leaf_size(size: int, least: int = LEAF) -> int:
     """Rows or columns up to which a recursion over `size` goes one by one: it has `LEAVES` leaves at most."""
-    return max(LEAF, -(-size // (LEAVES * 8)) * 8)
+    return max(least, -(-size // (LEAVES * 8)) * 8)
 
 
 def epsilon_of(dtype: DType) -> float:
