@@ -2,8 +2,9 @@
 
 The loops are those of Goto and BLIS ("Anatomy of High-Performance Matrix Multiplication", 2008): NC columns of B are
 packed for the caches shared by all rows, MC rows of A for the second cache, KC of K for the first; the micro-kernel
-keeps a block of accumulators in registers. Where there are few rows packing would not pay: B is streamed once, and
-operands seen through windows are read in place.
+keeps a block of accumulators in registers. Where rows of A are read in place, the first are multiplied while B is
+packed, which hides most of that. Where there are few rows packing would not pay: B is streamed once, and operands
+seen through windows are read in place.
 
 Each result is one chain of multiply-adds over k = 0, 1, 2, ... from zero. Where K is cut into blocks the accumulator is
 stored and loaded again, never added, so its bits depend on neither block sizes, threads, rows nor columns.
@@ -16,9 +17,10 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TypeAlias
 
-from tessera.backends.cpu.micro_kernel import LhsRows, MicroForm, MicroShape, call_micro_kernel, multiply_add
+from tessera.backends.cpu.micro_kernel import FirstRows, LhsRows, MicroForm, MicroShape, call_micro_kernel, multiply_add
 from tessera.backends.cpu.packing import (
     Operand,
+    can_multiply,
     choose_kernels,
     for_each_height,
     pack_lhs,
@@ -195,7 +197,12 @@ class _Gemm:
         last = f.icmp("sge", f.add(k, step), p.k)
         if p.result is not None and p.result.is_plain:
             last = f.select(direct, f.const("i1", False), last)
-        pack_rhs(f, self.shape, self.rhs_panels, p.rhs, Area(j, nc, k, kc), p.columns)
+        area = Area(j, nc, k, kc)
+        begin = i
+        if can_multiply(p.lhs, p.rhs, self.shape):
+            begin = self._multiply_first(i, end, area, direct, last)
+        else:
+            pack_rhs(f, self.shape, self.rhs_panels, p.rhs, area, p.columns)
 
         def rows(ic: Value) -> None:
             leave_when_stopped(f, f.add(f.add(k, f.sub(ic, p.m_lo)), f.sub(j, p.n_lo)))
@@ -226,7 +233,29 @@ class _Gemm:
 
             f.loop(0, nc, self.shape.columns, strip)
 
-        f.loop(i, end, plan.MC, rows)
+        f.loop(begin, end, plan.MC, rows)
+
+    def _multiply_first(self, i: Value, end: Value, area: Area, direct: Value, last: Value) -> Value:
+        """Pack an area of B, and multiply it by the first block of rows on the way; returns the row after those."""
+        f, plan, p = self.f, self.plan, self.problem
+        assert p.lhs.base is not None, "the caller has looked"
+        rows = f.smin(self.shape.rows, f.sub(end, i))
+        out, stride, column = self.kept, f.const_i(plan.NC), f.index(area.row)
+        if p.result is not None:
+            own = f.gep(p.result.base, f.add(f.mul(i, p.result.row_stride), column), self.element)
+            out, stride = f.select(direct, own, out), f.select(direct, f.index(p.result.row_stride), stride)
+        lhs = f.gep(p.lhs.base, f.add(f.mul(i, p.lhs.row_stride), area.k), self.element)
+        first = FirstRows(lhs, p.lhs.row_stride, out, stride, rows, f.icmp("ne", area.k, 0))
+        pack_rhs(f, self.shape, self.rhs_panels, p.rhs, area, p.columns, first)
+
+        def finish() -> None:
+            def strip(jr: Value) -> None:
+                self._finish(f.gep(out, jr, self.element), stride, rows, i, f.add(column, jr))
+
+            f.loop(0, area.rows, self.shape.columns, strip)
+
+        f.if_(last, finish)
+        return f.add(i, rows)
 
     def _lhs_rows(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> LhsRows:
         """Rows of A in place, or a copy of them, or their panel."""

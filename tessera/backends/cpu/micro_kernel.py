@@ -8,7 +8,7 @@ are powers of two, so that any edge is made of a few of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from tessera.ir.target.llvm.convert import compute_type
@@ -149,6 +149,101 @@ def call_micro_kernel(
     left = [lhs.base, f.index(lhs.across), f.index(lhs.along)]
     args = [*left, rhs, f.index(k), out, f.index(out_stride), accumulate]
     f.call_pointer(kernel, [*args, *(f.index(one) for one in (rhs_stride, end) if one is not None)])
+
+
+@frozen
+class FirstRows:
+    """The rows of A, up to a register block, that B is multiplied by while it is packed.
+
+    Packing has few instructions beside loads and stores, and a multiplication few of those: together they take little
+    longer than the multiplication alone. Rows that a block has beyond `rows` repeat the last, and store what it stores.
+    """
+
+    lhs: Value
+    across: Index
+    out: Value
+    stride: Index
+    rows: Value
+    accumulate: Value
+
+    COUNT: ClassVar[int] = 6
+    """How many arguments of an outlined function they are."""
+
+    @property
+    def arguments(self) -> list[tuple[str, str]]:
+        """What an outlined function takes for them."""
+        names = (("ptr", "lhs"), ("i64", "across"), ("ptr", "out"), ("i64", "stride"), ("i64", "left"))
+        return [*names, ("i1", "accumulate")]
+
+    def at(self, f: FunctionText, element: str, column: Index, k: Index, accumulate: Value) -> FirstRows:
+        """The same from a column of the result and a column of A on."""
+        lhs, out = f.gep(self.lhs, k, element), f.gep(self.out, column, element)
+        return FirstRows(lhs, self.across, out, self.stride, self.rows, accumulate)
+
+    def values(self, f: FunctionText) -> list[Value]:
+        """The arguments of a call."""
+        return [self.lhs, f.index(self.across), self.out, f.index(self.stride), self.rows, self.accumulate]
+
+    @staticmethod
+    def of(arguments: list[Value]) -> FirstRows:
+        """The rows that an outlined function was given."""
+        lhs, across, out, stride, rows, accumulate = arguments
+        return FirstRows(lhs, across, out, stride, rows, accumulate)
+
+
+class FirstBlock:
+    """The register block of `FirstRows` at one panel: its accumulators over a run of k, from memory and back."""
+
+    def __init__(self, g: FunctionText, shape: MicroShape, vectors: int, first: FirstRows) -> None:
+        self.g, self.shape, element = g, shape, shape.element
+        last = g.sub(first.rows, 1)
+        rows = [g.smin(row, last) for row in range(shape.rows)]
+        lines = [g.gep(first.out, g.mul(row, first.stride), element) for row in rows]
+        self.addresses = [g.gep(line, v * shape.lanes, element) for line in lines for v in range(vectors)]
+        self.lefts = [g.opaque(g.gep(first.lhs, g.mul(row, first.across), element)) for row in rows]
+        none: list[Value | None] = [None] * len(self.addresses)
+        zeros = [g.const(element, 0, shape.lanes)] * len(self.addresses)
+        type_ = vector(element, shape.lanes)
+        self.start = g.if_(first.accumulate, lambda: _load_all(g, self.addresses, none, type_), lambda: zeros)
+
+    def step(self, at: Value, values: Sequence[Value], accs: Sequence[Value]) -> list[Value]:
+        """The accumulators with row `at` of B added."""
+        g, result = self.g, list[Value]()
+        for left in self.lefts:
+            a = g.splat(g.load(g.gep(left, at, self.shape.element), self.shape.element), self.shape.lanes)
+            result += [multiply_add(g, a, value, accs[len(result) + v]) for v, value in enumerate(values)]
+        return result
+
+    def store(self, accs: Sequence[Value]) -> None:
+        """Write the accumulators back."""
+        for acc, address in zip(accs, self.addresses, strict=True):
+            self.g.store(acc, address)
+
+
+def multiply_panel(f: FunctionText, shape: MicroShape, first: FirstRows, panel: Value, width: Index, k: Value) -> None:
+    """Multiply a panel of any width, that is packed, by the first rows."""
+    arguments = [("ptr", "panel"), ("i64", "k"), *first.arguments]
+
+    def write(g: FunctionText, vectors: int) -> None:
+        panel, k, *others = g.arguments
+        block = FirstBlock(g, shape, vectors, FirstRows.of(others))
+
+        def step(at: Value, accs: list[Value]) -> list[Value]:
+            line = g.gep(panel, g.mul(at, vectors * shape.lanes), shape.element)
+            starts = [g.gep(line, v * shape.lanes, shape.element) for v in range(vectors)]
+            return block.step(at, [g.load(start, vector(shape.element, shape.lanes)) for start in starts], accs)
+
+        block.store(g.loop(0, k, 1, step, block.start))
+        g.ret()
+
+    for vectors in shape.widths:
+
+        def call(vectors: int = vectors) -> None:
+            key = ("first rows", shape, vectors)
+            name = f.module.outline(key, "first_rows", arguments, lambda g: write(g, vectors), shared=True)
+            f.call(name, [panel, k, *first.values(f)])
+
+        f.if_(f.icmp("eq", width, vectors * shape.lanes), call)
 
 
 def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, form: MicroForm) -> None:

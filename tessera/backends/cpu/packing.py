@@ -13,7 +13,14 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TypeAlias
 
-from tessera.backends.cpu.micro_kernel import MicroForm, MicroShape, outline_micro_kernel
+from tessera.backends.cpu.micro_kernel import (
+    FirstBlock,
+    FirstRows,
+    MicroForm,
+    MicroShape,
+    multiply_panel,
+    outline_micro_kernel,
+)
 from tessera.backends.cpu.registers import transpose
 from tessera.backends.cpu.windows import Area, TransposedWindows, WindowElement, WindowPanels, Windows, pack_windows
 from tessera.ir.target.llvm import convert
@@ -171,6 +178,13 @@ def pieces(width: int, register: int) -> list[tuple[int, int]]:
     return result
 
 
+def _prefetch_row(g: FunctionText, line: Value, along: Value, stored: str, width: int) -> None:
+    """Ask for a row beyond one: rows far apart are each a page of their own, which no prefetcher crosses."""
+    prefetched = g.gep(line, g.mul(along, _PREFETCHED_ROWS), stored)
+    for start in range(0, width, 64 // bytes_of(stored)):
+        g.prefetch(g.gep(prefetched, start, stored))
+
+
 def _write_copied(g: FunctionText, dtype: DType, width: int, to: DType, register: int) -> None:
     """Unit stride across the panel: copy `width` contiguous elements for each k."""
     panel, source, _, along, count, k_count = g.arguments
@@ -180,10 +194,7 @@ def _write_copied(g: FunctionText, dtype: DType, width: int, to: DType, register
         def body(k: Value) -> None:
             line = g.gep(source, g.mul(k, along), stored)
             target = g.gep(panel, g.mul(k, width), element)
-            # Rows far apart are each a page of their own, which no prefetcher of the machine crosses.
-            prefetched = g.gep(line, g.mul(along, _PREFETCHED_ROWS), stored)
-            for start in range(0, width, 64 // bytes_of(stored)):
-                g.prefetch(g.gep(prefetched, start, stored))
+            _prefetch_row(g, line, along, stored, width)
             for start, lanes in pieces(width, register):
                 value = convert.cast(g, load(line, start, lanes), dtype, to)
                 g.store(value, g.gep(target, start, element))
@@ -377,12 +388,24 @@ def pack_lhs(
     for_each_height(f, shape, area.rows, block, known_rows)
 
 
+def can_multiply(lhs: Operand, rhs: Operand, shape: MicroShape) -> bool:
+    """Whether B is packed with loads and stores of whole registers, beside which rows of A can be multiplied."""
+    is_copied = rhs.is_memory and constant_of(rhs.column_stride) == 1
+    return lhs.is_rows_of(shape.dtype) and (is_copied or rhs.windows is not None)
+
+
 def pack_rhs(
-    f: FunctionText, shape: MicroShape, to: Value, rhs: Operand, area: Area, known_columns: int | None = None
+    f: FunctionText,
+    shape: MicroShape,
+    to: Value,
+    rhs: Operand,
+    area: Area,
+    known_columns: int | None = None,
+    first: FirstRows | None = None,
 ) -> None:
     """Pack an area of B, whose rows are columns of B: the panel that begins at column `j` is at `j * k_count`.
 
-    The last panel is as wide as the narrowest kernel that holds what is left.
+    The last panel is as wide as the narrowest kernel that holds what is left. With `first` rows, B is multiplied too.
     """
     transposed = rhs.transposed
     if transposed.windows is not None:
@@ -394,16 +417,58 @@ def pack_rhs(
             g.loop(0, columns, shape.columns, strip)
 
         key, chunk = ("columns", shape, known_columns), 8 * shape.columns
-        panels = WindowPanels(transposed.windows, rhs.dtype, shape.dtype, key, cut, chunk, shape.columns, shape.lanes)
-        pack_windows(f, to, panels, area, rhs.frame)
+        block = None if first is None else shape
+        sizes = (chunk, shape.columns, shape.lanes)
+        panels = WindowPanels(transposed.windows, rhs.dtype, shape.dtype, key, cut, *sizes, block)
+        pack_windows(f, to, panels, area, rhs.frame, first)
         return
 
     def panel(at: Value, vectors: int, count: Index) -> None:
         start = f.gep(to, f.mul(at, area.k_count), shape.element)
         strip = replace(area, row=f.add(area.row, at), rows=count)
+        if first is None:
+            pack_panel(f, start, transposed, vectors * shape.lanes, shape.dtype, strip, shape.lanes)
+            return
+        rows = first.at(f, shape.element, at, 0, first.accumulate)
+        if vectors == shape.vectors:
+            _multiply_copied(f, start, transposed, shape, strip, rows)
+            return
         pack_panel(f, start, transposed, vectors * shape.lanes, shape.dtype, strip, shape.lanes)
+        multiply_panel(f, shape, rows, start, vectors * shape.lanes, f.index(area.k_count))
 
     _each_width(f, shape, area.rows, panel, known_columns)
+
+
+def _multiply_copied(
+    f: FunctionText, panel: Value, source: Operand, shape: MicroShape, area: Area, first: FirstRows
+) -> None:
+    """Pack a whole panel of contiguous runs, and multiply it on the way."""
+    assert source.base is not None, "the caller has looked"
+    stored = convert.storage_type(source.dtype)
+    arguments = [("ptr", "panel"), ("ptr", "source"), ("i64", "along"), ("i64", "k"), *first.arguments]
+
+    def write(g: FunctionText) -> None:
+        panel, source_at, along, k_count, *others = g.arguments
+        block = FirstBlock(g, shape, shape.vectors, FirstRows.of(others))
+
+        def step(at: Value, accs: list[Value]) -> list[Value]:
+            line = g.gep(source_at, g.mul(at, along), stored)
+            _prefetch_row(g, line, along, stored, shape.columns)
+            target = g.gep(panel, g.mul(at, shape.columns), shape.element)
+            values: list[Value] = []
+            for start in range(0, shape.columns, shape.lanes):
+                value = convert.load(g, g.gep(line, start, stored), source.dtype, shape.lanes)
+                values.append(convert.cast(g, value, source.dtype, shape.dtype))
+                g.store(values[-1], g.gep(target, start, shape.element))
+            return block.step(at, values, accs)
+
+        block.store(g.loop(0, k_count, 1, step, block.start))
+        g.ret()
+
+    name = f.module.outline(("copied", source.dtype, shape), "multiply_copied", arguments, write, shared=True)
+    offset = f.add(f.mul(area.row, source.row_stride), f.mul(area.k, source.column_stride))
+    sizes = [f.index(one) for one in (source.column_stride, area.k_count)]
+    f.call(name, [panel, f.gep(source.base, offset, stored), *sizes, *first.values(f)])
 
 
 def _each_width(

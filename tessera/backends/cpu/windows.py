@@ -8,6 +8,7 @@ from functools import partial, reduce
 from typing import Protocol, TypeAlias
 
 from tessera.backends.cpu.emit_access import gather_narrow
+from tessera.backends.cpu.micro_kernel import FirstBlock, FirstRows, MicroShape, multiply_panel
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
@@ -254,35 +255,43 @@ class WindowVectors:
             (self._run_count,) = g.loop(0, count, 1, one, [g.const_i(0)])
             g.store(count, g.gep(self._runs, self._run_count, "i64"))
 
-    def each_column(self, count: Value, reads: Sequence[Read], body: Callable[[Value], None], *, plain: bool) -> None:
-        """`body(column)` for all tabled columns, with what windows hold of each vector found out once for each run.
+    def each_column(
+        self,
+        count: Value,
+        reads: Sequence[Read],
+        body: Callable[[Value, list[Value]], list[Value]],
+        *,
+        plain: bool,
+        carried: Sequence[Value] = (),
+    ) -> list[Value]:
+        """`body(column, values)` for all tabled columns, with what windows hold of each vector found once for each run.
 
-        With `plain` there is code of its own for runs in which they hold everything.
+        Bodies give the next values, and the last are returned. With `plain` there is code of its own for runs in which
+        windows hold everything.
         """
         g = self.g
         if not self._column_coordinates:
-            g.loop(0, count, 1, body)
-            return
+            return g.loop(0, count, 1, body, carried)
 
-        def run(number: Value) -> None:
+        def run(number: Value, values: list[Value]) -> list[Value]:
             first, end = (g.load(g.gep(self._runs, g.add(number, step), "i64"), "i64") for step in (0, 1))
             masks = [self.inside(first, read.vector.coordinates) for read in reads]
             held = [mask for mask in masks if mask is not None]
 
-            def columns(known: Sequence[Value | None]) -> None:
+            def columns(known: Sequence[Value | None]) -> list[Value]:
                 for read, mask in zip(reads, known, strict=True):
                     read.vector.fixed = [mask]
-                g.loop(first, end, 1, body)
+                found = g.loop(first, end, 1, body, values, is_nonempty=True)
                 for read in reads:
                     read.vector.fixed = []
+                return found
 
             if not plain:
-                columns(masks)
-                return
+                return columns(masks)
             whole = _holds_everywhere(g, reduce(partial(g.op, "and"), held))
-            g.if_(whole, lambda: columns([None] * len(reads)), lambda: columns(masks))
+            return g.if_(whole, lambda: columns([None] * len(reads)), lambda: columns(masks))
 
-        g.loop(0, self._run_count, 1, run)
+        return g.loop(0, self._run_count, 1, run, carried)
 
     def _put(self, i: Value, offsets: Value, coordinates: Sequence[Value], terms: Sequence[Value]) -> None:
         g = self.g
@@ -465,7 +474,8 @@ class Area:
 class WindowPanels:
     """How an operand is packed: `cut` names the panels of up to `chunk` rows at a time, and `key` tells it apart.
 
-    The last panel has up to a multiple of `pad` rows, a vector has `lanes` of them.
+    The last panel has up to a multiple of `pad` rows, a vector has `lanes` of them. With a `block` panels are
+    multiplied by `FirstRows` on the way.
     """
 
     windows: Windows
@@ -476,15 +486,25 @@ class WindowPanels:
     chunk: int
     pad: int
     lanes: int
+    block: MicroShape | None = None
 
 
-def pack_windows(f: FunctionText, to: Value, panels: WindowPanels, area: Area, frame: Sequence[Value]) -> None:
-    """Pack an area as panels, the one of row `i` at `i * k_count`."""
+def pack_windows(
+    f: FunctionText,
+    to: Value,
+    panels: WindowPanels,
+    area: Area,
+    frame: Sequence[Value],
+    first: FirstRows | None = None,
+) -> None:
+    """Pack an area as panels, the one of row `i` at `i * k_count`; with `first` rows, multiply them too."""
     arguments = [("ptr", "to"), *[("i64", name) for name in ("row", "rows", "k", "k_count")]]
+    arguments += first.arguments if first is not None else []
     arguments += [(value.type, f"frame{i}") for i, value in enumerate(frame)]
-    key = ("windows", panels.windows, panels.dtype, panels.accumulator, panels.key)
+    key = ("windows", panels.windows, panels.dtype, panels.accumulator, panels.key, panels.block)
     name = f.module.outline(key, "pack_windows", arguments, lambda g: _Packer(g, panels).write(panels.cut))
-    f.call(name, [to, *(f.index(one) for one in (area.row, area.rows, area.k, area.k_count)), *frame])
+    more = first.values(f) if first is not None else []
+    f.call(name, [to, *(f.index(one) for one in (area.row, area.rows, area.k, area.k_count)), *more, *frame])
 
 
 @frozen
@@ -501,8 +521,11 @@ class _Packer:
 
     def __init__(self, g: FunctionText, of: WindowPanels) -> None:
         self.g, self.chunk, self.pad, self.lanes = g, of.chunk, of.pad, of.lanes
-        self.element = convert.compute_type(of.accumulator)
+        self.element, self.block = convert.compute_type(of.accumulator), of.block
         self.to, self.row, self.rows, self.k, self.k_count, *frame = g.arguments
+        count = 0 if of.block is None else FirstRows.COUNT
+        self.first = FirstRows.of(frame[:count]) if count else None
+        frame = frame[count:]
         self.vectors = WindowVectors(g, of.windows, of.dtype, of.accumulator, frame, of.chunk, of.lanes)
 
     def write(self, cut: Cut) -> None:
@@ -518,7 +541,8 @@ class _Packer:
                 self.vectors.find_runs(k_count)
                 cut(g, count, lambda at, width: self._panel(first, at, width, k, k_count))
 
-            g.loop(0, self.k_count, MAX_K, some_columns)
+            # An empty K makes one iteration where results are cleared by it.
+            g.loop(0, self.k_count if self.first is None else g.smax(self.k_count, 1), MAX_K, some_columns)
 
         g.loop(0, self.rows, self.chunk, some_rows)
         g.ret()
@@ -531,32 +555,56 @@ class _Packer:
         if self.pad == 1:
             self._each_vector(panel, k_count)
             return
+
+        rows, shape = self._first_rows(g.add(first, at), k), self.block
+
+        def alone() -> None:
+            self._each_vector(panel, k_count)
+            if rows is not None and shape is not None:
+                multiply_panel(g, shape, rows, panel.to, panel.width, k_count)
+
         self.vectors.read_several(
             at,
             self.pad // self.lanes,
             g.icmp("eq", width, self.pad),
-            lambda reads: self._pack_vectors(panel, reads, k_count),
-            lambda: self._each_vector(panel, k_count),
+            lambda reads: self._pack_vectors(panel, reads, rows, k_count),
+            alone,
         )
 
-    def _pack_vectors(self, panel: _Panel, reads: Sequence[Read], k_count: Value) -> None:
-        g = self.g
+    def _first_rows(self, column: Value, k: Value) -> FirstRows | None:
+        """The rows that are multiplied by columns `k..` of a panel: after the first of them, the result is added to."""
+        g, first = self.g, self.first
+        if first is None:
+            return None
+        adds = g.op("or", first.accumulate, g.icmp("ne", k, 0))
+        return first.at(g, self.element, column, k, adds)
 
-        def column(i: Value) -> None:
+    def _pack_vectors(self, panel: _Panel, reads: Sequence[Read], rows: FirstRows | None, k_count: Value) -> None:
+        g, shape = self.g, self.block
+        block = None if rows is None or shape is None else FirstBlock(g, shape, shape.vectors, rows)
+
+        def column(i: Value, accs: list[Value]) -> list[Value]:
             target = g.gep(panel.to, g.mul(i, panel.width), self.element)
-            for number, value in enumerate([read(i) for read in reads]):
+            values = [read(i) for read in reads]
+            for number, value in enumerate(values):
                 g.store(value, g.gep(target, number * self.lanes, self.element))
+            return accs if block is None else block.step(i, values, accs)
 
-        self.vectors.each_column(k_count, reads, column, plain=True)
+        accs = self.vectors.each_column(
+            k_count, reads, column, plain=True, carried=() if block is None else block.start
+        )
+        if block is not None:
+            block.store(accs)
 
     def _each_vector(self, panel: _Panel, k_count: Value) -> None:
         g, lanes = self.g, self.lanes
 
         def vector(offset: Index, count: int) -> None:
             def write(read: Read) -> None:
-                def column(i: Value) -> None:
+                def column(i: Value, values: list[Value]) -> list[Value]:
                     target = g.gep(panel.to, g.add(g.mul(i, panel.width), offset), self.element)
                     _store_first(g, read(i), target, count)
+                    return values
 
                 self.vectors.each_column(k_count, [read], column, plain=False)
 
