@@ -18,6 +18,7 @@ from tessera.backends.cpu.block_kernels import (
     is_same_index,
     row_vectors_of,
 )
+from tessera.backends.cpu.fold_images import fold_images
 from tessera.backends.cpu.match_contraction import Match, choose_instruction, match_contraction
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.index_maps import linear
@@ -196,7 +197,10 @@ class Lowering(KernelLowering):
         self.block, self.span = self.entry, match.loop.span
         values = match.values()
         values |= choose_instruction(match, acc.dtype, self.machine, self.unit)
-        self.emit("gemm", self.of([match.lhs_load.operands[0], match.rhs_load.operands[0]]), values, (), [epilogue])
+        operands = self.of([match.lhs_load.operands[0], match.rhs_load.operands[0]])
+        made = self.emit("gemm", operands, values, (), [epilogue])
+        assert isinstance(made, ttarget.GemmOp)
+        fold_images(made, self.narrow, self.machine.registers // 8)
 
     def _before(self, op: SpecOp, match: Match) -> None:
         """Program ids and offsets: the epilogue gets batch indices, and element row and column directly."""
