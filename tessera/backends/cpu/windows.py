@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial, reduce
 from typing import Protocol, TypeAlias
 
-from tessera.backends.cpu.emit_access import gather_narrow
+from tessera.backends.cpu.emit_access import gather_narrow, load_strided
 from tessera.backends.cpu.micro_kernel import FirstBlock, FirstRows, MicroShape, multiply_panel
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value, vector
@@ -152,6 +152,9 @@ class WindowElement:
 
 MAX_K = 256
 """Columns that fit the tables."""
+
+_PATCH = 4
+"""Elements from row to row of the patches that vision transformers and ConvNeXt cut an image into, if not 2."""
 
 _NOWHERE = -(1 << 30)
 """A coordinate beyond every window, whatever the column adds to it."""
@@ -338,9 +341,18 @@ class WindowVectors:
             alone = Read(vectors, partial(one, begin=begin))
             g.if_(_holds_everywhere(g, beside), lambda: body(alone), test_two_runs)
 
+        def anywhere() -> None:
+            body(Read(vectors, vectors.gather_rows))
+
+        def in_patches() -> None:
+            beside = _lanes_at(g, offsets, first, _PATCH)
+            every = Read(vectors, partial(vectors.every_fourth, begin=begin))
+            g.if_(_holds_everywhere(g, beside), lambda: body(every), anywhere)
+
         def with_gaps() -> None:
-            anywhere = Read(vectors, vectors.gather_rows)
-            runs(2, vectors.every_second, vectors.two_every_second, lambda: body(anywhere))
+            # Patches that do not overlap are not padded, as a rule.
+            farther = anywhere if self._extents else in_patches
+            runs(2, vectors.every_second, vectors.two_every_second, farther)
 
         runs(1, vectors.run, vectors.two_runs, with_gaps)
 
@@ -394,6 +406,11 @@ class _Vector:
             _holds_everywhere(g, mask), lambda: self._every_second(line), lambda: self._every_second(line, mask)
         )
         return self._cast(value)
+
+    def every_fourth(self, column: Value, begin: Value) -> Value:
+        """Every fourth element of a run, where there are no windows."""
+        of = self.of
+        return self._cast(load_strided(self.g, of.line(column, begin), of.stored, of.lanes, _PATCH, None, None))
 
     def two_every_second(self, column: Value, begin: Value, end: Value, is_first: Value) -> Value:
         """Every second element of two runs."""

@@ -78,3 +78,20 @@ def test_panels_are_multiplied_where_they_are_packed() -> None:
     w = Writer()
     narrow = w.body(w.matmul(w.input(["M", "K"], dt.bf16), w.input(["K", "N"], dt.bf16), dtype=dt.f32))
     assert "first_rows" not in backend.text(backend.lower(kernel_of(narrow, machine)))
+
+
+@pytest.mark.parametrize(("patch", "channels"), [(4, 3), (4, 20), (3, 4)])
+def test_patches_of_any_size(patch: int, channels: int) -> None:
+    w = Writer()
+    kernel, image = w.input(["M", patch, patch, channels]), w.input(["B", channels, "H", "W"])
+    window = {"stride": (patch,) * 2, "dilation": (1, 1), "low": (Dim.constant(0),) * 2, "high": (Dim.constant(0),) * 2}
+    body = w.body(w.conv_windows(kernel, image, **window, grouped=False, taps_first=True))
+    for machine in machines():
+        native = build(kernel_of(body, machine), machine)
+        # Rows of whole registers, with elements left over, and shorter than one.
+        for high, wide in ((8, 16 * patch), (9, 33 * patch + 1), (4 * patch, 5 * patch), (patch, patch)):
+            extents = {"M": 13, "B": 2, "H": high, "W": wide}
+            inputs = arrays_of(body, extents)
+            expected = run_tape(body, inputs, extents)
+            found = native.run([*inputs, np.full_like(expected[0], 7)], extents, 2)
+            assert_close(found[2:], expected)
