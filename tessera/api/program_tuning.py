@@ -288,11 +288,12 @@ class ProgramTuning:
             best, trials, is_cut = self._search_knobs(name, space.of_group(name), workload, resumed, seconds, near)
         gain = median_ratio(best) - 1 if best is not None else 0.0
         plan = best.plan if best is not None and gain >= LEAST_GAIN else Plan()
-        if is_cut and not plan.choices:
+        if self.stopped or (is_cut and not plan.choices):
             self.database.store_trials(signature, [trial for trial in trials if trial.samples])
-            return GroupResult(name, plan, CUT, gain, tuple(trials))
-        if not self.stopped:
+        else:
             self.database.store(signature, plan, trials)
+        if is_cut and not plan.choices:
+            return GroupResult(name, plan, CUT, gain, tuple(trials))
         is_same = bool(trials) and all(trial.reason == f"{SAME_CODE} {Plan()}" for trial in trials)
         source = "all plans have the same code" if is_same else "measured"
         return GroupResult(name, plan, source, gain, tuple(trials))

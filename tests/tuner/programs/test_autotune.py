@@ -19,7 +19,7 @@ import tessera as ts
 from tessera import autotune
 from tessera.api import program_tuning, stored_plans
 from tessera.api.program_tuning import CUT, TuningStep
-from tessera.api.stored_plans import program_signature
+from tessera.api.stored_plans import group_signature, program_signature
 from tessera.compiler.options import Options
 from tessera.compiler.plan_text import compare
 from tessera.compiler.space import ProgramSpace
@@ -66,6 +66,12 @@ def likes(*values: Any, gain: float = 0.3) -> Callable[[Any], float]:
 def signature_of(function: Any, *given: Any, **options: Any) -> Any:
     jitted: Any = ts.jit(function, **options)
     return program_signature(jitted.trace(*given).tape, jitted.options)
+
+
+def group_signature_of(function: Any, given: Any, name: str) -> Any:
+    space = autotune.space(function, *given)
+    (group,) = [one for one in space.groups if one.name == name]
+    return group_signature(name, group.tape, {}, space.options)
 
 
 def test_choices_of_the_whole_program_are_not_tried_when_no_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,6 +418,8 @@ def test_ctrl_c_in_the_groups_ends_the_tuning_with_what_they_found(monkeypatch: 
     assert result.plan == chosen
     assert len([step for step in seen if step.where == "program"]) == 1
     assert "ended by the user" in str(result)
+    kept = [default_database().trials(group_signature_of(jitted, given, group.name)) for group in result.groups]
+    assert [len(trials) > 0 for trials in kept] == [True, False], "a later search begins with what was measured"
     assert jitted.autotune(*given).plan == chosen, "the plan is kept"
 
 
