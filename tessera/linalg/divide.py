@@ -82,7 +82,8 @@ def _find_roots(values: Any, z: Any) -> tuple[Any, Deflated, Roots, Any]:
     """The order of the poles [M, s], what deflation left of them, the roots, and the order of these."""
     order = ops.argsort(values, -1)
     poles, z = ops.take_along_axis(values, order, -1), ops.take_along_axis(z, order, -1)
-    largest = ops.maximum(ops.max(ops.abs(poles), -1), ops.max(z * z, -1))
+    # A part that is small beside the whole, which is near 1, is not solved as if it were alone: its squares vanish.
+    largest = ops.maximum(ops.maximum(ops.max(ops.abs(poles), -1), ops.max(z * z, -1)), 1.0)
     made = deflate(poles, z, 8.0 * epsilon_of(dtype_of(values)) * largest, ops.sqrt(ops.sum(z * z, -1)))
     roots = solve_secular(made.poles, made.z)
     return order, made, roots, ops.argsort(values_of(roots), -1)

@@ -90,6 +90,17 @@ def test_complex_matrices() -> None:
     np.testing.assert_allclose(a @ np.asarray(linalg.solve(a, a[:, 0])), a[:, 0], rtol=1e-11)
 
 
+@SLOW
+def test_noise_of_f32_is_not_solved_as_a_matrix_of_its_own() -> None:
+    a = np.ones((45, 45), np.float32)
+    u, s, vh = (np.asarray(part) for part in linalg.svd(a))
+    assert error_of((u * s) @ vh - a, a) <= FEW
+    assert max(map(departure, (u, adjoint(vh)))) <= FEW
+    values, vectors = (np.asarray(part) for part in linalg.eigh(a))
+    assert error_of(a @ vectors - vectors * values, a) <= FEW
+    assert departure(vectors) <= FEW
+
+
 def test_diagonal_matrices_are_exact() -> None:
     values, vectors = linalg.eigh(np.diag([3.0, 1.0, 2.0]))
     assert np.asarray(values).tolist() == [1.0, 2.0, 3.0]
