@@ -125,7 +125,8 @@ def merge_rows(values: Any, left: Any, right: Any, row: tuple[Any, Any], *, need
     cosine, sine = ops.where(length == 0, 1.0, first / divisor)[:, :, None], (second / divisor)[:, :, None]
     z = ops.concat([length, upper[:, :less], lower[:, :less]], -1)
     poles = ops.pad(ops.reshape(values, (count, 2 * less)), [(0, 0), (1, 0)])
-    largest = ops.maximum(ops.max(poles, -1), ops.maximum(ops.abs(diagonal), ops.abs(beside)))
+    # As for tridiagonal matrices, a small part is solved as one of a whole that is near 1.
+    largest = ops.maximum(ops.maximum(ops.max(poles, -1), 1.0), ops.maximum(ops.abs(diagonal), ops.abs(beside)))
     order, made = _deflate(poles, z, largest)
     roots = solve_secular(made.poles, made.z, has_squares=True)
     found = values_of(roots)
