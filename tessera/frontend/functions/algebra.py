@@ -10,7 +10,8 @@ from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import check_choice, check_int, check_number
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions.contraction import dot_general
-from tessera.frontend.functions.creation import zeros
+from tessera.frontend.functions.creation import iota, zeros
+from tessera.frontend.functions.indexing import getitem
 from tessera.frontend.functions.movement import (
     broadcast_to,
     concat,
@@ -18,7 +19,6 @@ from tessera.frontend.functions.movement import (
     moveaxis,
     pad,
     reshape,
-    roll,
     squeeze,
 )
 from tessera.frontend.functions.operands import (
@@ -131,10 +131,14 @@ def cross(a: Any, b: Any, axis: int = -1) -> Any:
     if sizes != [3, 3]:
         raise ShapeError(f"`cross` takes vectors of 3, got {sizes[0]} and {sizes[1]}")
 
-    def shift(x: Any, by: int) -> Any:
-        return roll(x, by, -1)
+    place = iota((3,))
 
-    made = e.sub(e.mul(shift(left, -1), shift(right, 1)), e.mul(shift(left, 1), shift(right, -1)))
+    def shift(x: Any, by: int) -> Any:
+        # Rows of three fill no vector: each element is chosen among the parts that its row has at hand.
+        parts = [getitem(x, (..., slice((at + by) % 3, (at + by) % 3 + 1))) for at in range(3)]
+        return e.where(e.eq(place, 0), parts[0], e.where(e.eq(place, 1), parts[1], parts[2]))
+
+    made = e.sub(e.mul(shift(left, 1), shift(right, 2)), e.mul(shift(left, 2), shift(right, 1)))
     return moveaxis(made, -1, at)
 
 

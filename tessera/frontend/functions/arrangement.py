@@ -26,6 +26,7 @@ from tessera.frontend.functions.movement import (
 from tessera.frontend.functions.operands import as_tensor, axis_of, dims_of, promote_operands, rank_of, shape_dims
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size, size_of
+from tessera.types.dtype import i32, i64
 from tessera.types.shape import is_refuted
 
 # Axes that are not there.
@@ -202,7 +203,8 @@ def diag_embed(x: Any, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any
     along = pad(x, [*around, (abs(by), 0) if by > 0 else (0, abs(by))]) if by else x
     size = along.shape[-1]
     # A row of the matrix has an element where its column is `offset` from it.
-    apart = e.sub(iota((1, size), 1), iota((size, 1)))
+    wide = i32 if isinstance(size, int) and size < 1 << 30 else i64
+    apart = e.sub(iota((1, size), 1, wide), iota((size, 1), 0, wide))
     made = e.cast_like(e.where(e.eq(apart, by), expand_dims(along, -2), 0), x)
     # The two new axes are the last ones so far.
     if first > second:

@@ -260,7 +260,8 @@ def lp_pool(x: Any, order: float, window: Any, *, stride: Any = ()) -> Any:
         sizes = e.mul(x, x) if power == 2.0 else e.pow(e.abs(x), power)
         total = e.mul(avg_pool(sizes, window, stride=stride), count)
         is_zero = e.le(total, 0.0)
-        return e.where(is_zero, 0.0, e.pow(e.where(is_zero, 1.0, total), 1.0 / power))
+        safe = e.where(is_zero, 1.0, total)
+        return e.where(is_zero, 0.0, e.sqrt(safe) if power == 2.0 else e.pow(safe, 1.0 / power))
 
     return compute_wide("lp_pool", (x,), pool)
 
