@@ -160,6 +160,22 @@ def test_triangles_have_their_positions() -> None:
             np.testing.assert_array_equal(np.asarray(getattr(ops, name)(rows, columns, offset)), expected)
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "offset"),
+    [(600, 600, 0), (600, 70, -3), (70, 600, 9), (1, 5000, 2), (5000, 1, -7), ((1 << 20) + 5, 3, -(1 << 20))],
+)
+@pytest.mark.parametrize("name", ["tril_indices", "triu_indices"])
+def test_triangles_of_many_rows(name: str, rows: int, columns: int, offset: int) -> None:
+    expected = getattr(torch, name)(rows, columns, offset).numpy()
+    np.testing.assert_array_equal(np.asarray(getattr(ops, name)(rows, columns, offset)), expected)
+
+
+def test_positions_of_triangles_are_computed_and_not_gathered() -> None:
+    text = str(ts.jit(lambda: ops.triu_indices(7, 9, 1)).lower().graph)
+    assert "scatter" not in text
+    assert "cumsum" not in text
+
+
 def test_shapes_broadcast_or_do_not() -> None:
     assert ops.broadcast_shapes((2, 1, 3), (4, 1), ()) == (2, 4, 3)
     assert ops.broadcast_shapes(3, (1, 3), (0, 1, 1)) == (0, 1, 3)

@@ -4,7 +4,7 @@
 # pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -149,6 +149,49 @@ def test_ends_of_parts_are_those_of_numpy(low_high: tuple[float, float]) -> None
     found = ops.histogram(ts.array(np.linspace(0, 1, 91)), 10, low_high)
     np.testing.assert_array_equal(np.asarray(found[1]), ends)
     np.testing.assert_array_equal(np.asarray(found[0]), counts)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.3, 2.9), (-16.0, 16.0), (1e8, 1e8 + 64), (0.0, 1e-30)])
+@pytest.mark.parametrize("bins", [1, 7, 256, 5000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elements_at_and_beside_ends_are_in_their_parts(low: float, high: float, bins: int, dtype: Any) -> None:
+    ends = np.asarray(ops.histogram(ts.array(np.zeros(1, dtype)), bins, (low, high))[1])
+    beside = [np.nextafter(ends, way, dtype=dtype) for way in (-np.inf, np.inf)]
+    x = np.concatenate([ends, *beside, np.array([np.nan, np.inf, -np.inf], dtype)])
+    at = np.searchsorted(ends, x[(x >= ends[0]) & (x <= ends[-1])], "right") - 1
+    expected = np.bincount(np.minimum(at, bins - 1), minlength=bins)
+    np.testing.assert_array_equal(np.asarray(ops.histogram(ts.array(x), bins, (low, high))[0]), expected)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 8, 9, 1000])
+def test_searches_in_rows_of_known_and_of_symbolic_sizes_agree(size: int, side: Literal["left", "right"]) -> None:
+    rng = np.random.default_rng(size)
+    row, wanted = (np.round(rng.normal(size=count) * 9).astype(np.float32) for count in (size, 57))
+    row[: size // 5], wanted[:4] = np.nan, (np.nan, np.inf, -np.inf, -0.0)
+    row = np.sort(row)
+    for dynamic in (False, True):
+        found = ts.jit(lambda a, v: ops.searchsorted(a, v, side), dynamic=dynamic)(ts.array(row), ts.array(wanted))
+        np.testing.assert_array_equal(np.asarray(found), np.searchsorted(row, wanted, side))
+
+
+def test_searches_in_rows_of_known_sizes_sort_nothing() -> None:
+    row, x = ts.ones((9,)), ts.ones((5,))
+    assert "sort" not in str(ts.jit(lambda a, v: ops.searchsorted(a, v)).lower(row, x).tile)
+    assert "sort" not in str(ts.jit(lambda x: ops.histogram(x, 8, (0.0, 1.0))[0]).lower(x).tile)
+    assert "sort" not in str(ts.jit(lambda x, a: ops.isin(x, a)).lower(x, row).tile)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (0, 3), (3, 0), (5, 7), (2, 3, 4), (1001,)])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_what_masks_have_is_packed_in_order(shape: tuple[int, ...], share: float) -> None:
+    rng = np.random.default_rng(3)
+    mask, x = rng.random(shape) < share, rng.normal(size=shape)
+    for one, other in zip(ops.nonzero(ts.array(mask)), mask.nonzero(), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), other)
+    np.testing.assert_array_equal(np.asarray(ops.masked_select(ts.array(x), ts.array(mask))), x[mask])
+    some = ts.jit(lambda x, mask: ops.masked_select(x, mask, size=5, fill_value=9))(ts.array(x), ts.array(mask))
+    np.testing.assert_array_equal(np.asarray(some), np.append(x[mask], [9.0] * 5)[:5])
 
 
 def test_distinct_elements_of_none() -> None:

@@ -32,7 +32,7 @@ from tessera.frontend.functions.updates import At
 from tessera.frontend.pytree import as_tuple
 from tessera.frontend.size import Size, size_of
 from tessera.types.dim import product
-from tessera.types.dtype import f64, i64
+from tessera.types.dtype import f32, f64, i32, i64
 
 
 def searchsorted(sorted: Any, values: Any, side: str = "left") -> Any:
@@ -45,11 +45,38 @@ def searchsorted(sorted: Any, values: Any, side: str = "left") -> Any:
     row, wanted = promote_operands("searchsorted", (sorted, values))
     if rank_of(row) != 1:
         raise ArgumentError(f"`searchsorted` takes a sorted row, got a tensor of {rank_of(row)} dims")
+    row, wanted = _for_sorting(row), _for_sorting(wanted)
+    size = shape_dims(row)[0].value
+    return _merge(row, wanted, side) if size is None else _bisect(row, size, wanted, side)
+
+
+def _bisect(row: Any, size: int, wanted: Any, side: str) -> Any:
+    """A search by halves, whose steps are as many for all values: they are gathers of one kernel, with no branch."""
+    is_missing = e.ne(wanted, wanted)  # NaN stands after all numbers
+
+    def is_before(at: Any) -> Any:
+        own = take(row, at)
+        if side == "right":
+            return e.logical_or(e.le(own, wanted), is_missing)
+        return e.logical_or(e.lt(own, wanted), e.logical_and(is_missing, e.eq(own, own)))
+
+    # What is sought lies among `left` elements from `start` on, or after the last of them.
+    start = e.where(is_missing, as_tensor(0, i64), 0)
+    left = size
+    while left > 1:
+        half = left // 2
+        start = e.add(start, e.where(is_before(e.add(start, half - 1)), half, 0))
+        left -= half
+    return e.add(start, cast(is_before(start), i64)) if left else start
+
+
+def _merge(row: Any, wanted: Any, side: str) -> Any:
+    """The search where the size of the row is symbolic, by sorting both together."""
     flat = reshape(wanted, (-1,))
     count, total = shape_dims(flat)[0], shape_dims(row)[0] + shape_dims(flat)[0]
     # All in one order, in which those of equals that come first are the ones given first.
     is_left = side == "left"
-    order = r.argsort(_for_sorting(concat([flat, row] if is_left else [row, flat])))
+    order = r.argsort(concat([flat, row] if is_left else [row, flat]))
     start = size_of(count) if is_left else 0
     end: Any = size_of(total) if is_left else size_of(shape_dims(row)[0])
     is_row = e.logical_and(e.ge(order, start), e.lt(order, end))
@@ -95,9 +122,27 @@ def histogram(x: Any, bins: int = 10, range: Any = None, weights: Any = None) ->
     step = e.div(e.sub(high, low), float(count))
     ends = e.add(e.mul(cast(iota((count + 1,)), dtype_of(flat)), step), low)
     ends = e.where(e.eq(iota((count + 1,)), count), high, ends)
-    at = e.sub(searchsorted(ends, flat, "right"), 1)
+    is_even = range is not None and _has_even_parts(range, count, dtype_of(flat))
+    at = _guess_part(flat, ends, low, step, count) if is_even else e.sub(searchsorted(ends, flat, "right"), 1)
     at = e.where(e.eq(flat, high), count - 1, at)  # the last part has both its ends
     return bincount(e.where(e.gt(flat, high), count, at), count, weights), ends
+
+
+def _has_even_parts(given: Any, count: int, dtype: Any) -> bool:
+    """Whether the ends of equal parts are rounded by little of a part, so that a quotient is wrong by one at most."""
+    if dtype not in (f32, f64) or any(is_tensor(end) for end in as_tuple(given)):
+        return False
+    low, high = (float(end) for end in as_tuple(given))
+    return low < high and max(abs(low), abs(high)) * count < (high - low) * 2.0 ** (48 if dtype is f64 else 19)
+
+
+def _guess_part(x: Any, ends: Any, low: Any, step: Any, count: int) -> Any:
+    """The part that each element is in, -1 before all and `count` after: a quotient, and a step to where it is."""
+    quotient = e.clamp(e.div(e.sub(x, low), step), 0.0, float(count - 1))
+    near = cast(e.where(e.isnan(x), 0.0, quotient), i64)
+    at = e.sub(near, cast(e.lt(x, take(ends, near)), i64))
+    at = e.add(at, cast(e.ge(x, take(ends, e.add(near, 1))), i64))
+    return e.where(e.isnan(x), count, at)
 
 
 def _range_of(flat: Any, given: Any) -> tuple[Any, Any]:
@@ -263,7 +308,7 @@ def narrow(x: Any, axis: int, start: Any, length: Any) -> Any:
 # Results whose size depends on values.
 
 
-def _size(op: str, count: Any, size: Any) -> Any:
+def size_of_found(op: str, count: Any, size: Any) -> Any:
     """How many elements a result has: as given, or as many as are found where that is known."""
     if size is not None:
         return size
@@ -288,18 +333,32 @@ def nonzero(x: Any, *, size: Any = None, fill_value: int = 0) -> tuple[Any, ...]
         raise ArgumentError("`nonzero` needs at least one axis, got a scalar", fix="write `nonzero(x.reshape(1))`")
     mask = reshape(x if dtype_of(x).is_bool else e.ne(x, 0), (-1,))
     count = r.sum(cast(mask, i64))
-    wanted = _size("nonzero", count, size)
+    wanted = size_of_found("nonzero", count, size)
     whole = size_of(product(shape_dims(x)))
-    # Each that is found goes to its number among them: what is beyond the end is left out.
-    before = e.sub(r.cumsum(cast(mask, i64)), 1)
-    order = At(zeros((wanted,), i64))[e.where(mask, before, wanted)].set(iota((whole,)))
+    order = cast(pack_front(iota((whole,), 0, _counter(whole)), mask, wanted), i64)
     missing = e.ge(iota((wanted,)), count)
     found: list[Any] = []
-    for dim in reversed(shape_dims(x)):
+    for dim in reversed(shape_dims(x)[1:]):
         own = size_of(dim)
         found.append(e.where(missing, fill_value, e.mod(order, own)))
         order = e.floordiv(order, own)
-    return tuple(reversed(found))
+    return (e.where(missing, fill_value, order), *reversed(found))
+
+
+def _counter(size: Any) -> Any:
+    """The dtype that counts so many elements; half the bytes where it can be."""
+    return i32 if isinstance(size, int) and size < 1 << 31 else i64
+
+
+def pack_front(values: Any, mask: Any, size: Any) -> Any:
+    """The first `size` elements of a row that a mask has; what stands where there are fewer is not said.
+
+    Every element goes to the place that has as many before it. The last one that goes to a place is the one that the
+    mask has, so that no branch depends on the mask.
+    """
+    counted = cast(mask, _counter(size_of(shape_dims(mask)[0])))
+    before = e.sub(r.cumsum(counted), counted)
+    return At(zeros((size,), dtype_of(values)))[before].set(values)
 
 
 def unique_all(x: Any, *, size: Any = None) -> tuple[Any, Any, Any, Any]:
@@ -319,7 +378,7 @@ def unique_all(x: Any, *, size: Any = None) -> tuple[Any, Any, Any, Any]:
     total = size_of(shape_dims(flat)[0])
     is_first = e.logical_or(e.eq(iota((total,)), 0), _padded_front(e.ne(ahead, behind), total))
     group = e.sub(r.cumsum(cast(is_first, i64)), 1)
-    wanted = _size("unique_all", r.sum(cast(is_first, i64)), size)
+    wanted = size_of_found("unique_all", r.sum(cast(is_first, i64)), size)
     inverse = At(zeros((total,), i64))[order].set(group)
     counts = At(zeros((wanted,), i64))[group].add(1)
     (starts,) = nonzero(is_first, size=wanted)

@@ -5,6 +5,7 @@ What a function finds may depend on values in its size: it has that size as `siz
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -16,8 +17,8 @@ from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions import reduction as r
 from tessera.frontend.functions.algebra import broadcast_arrays, length_of_rows, norm_of_rows, scales_of_all
 from tessera.frontend.functions.creation import iota, zeros
-from tessera.frontend.functions.indexing import take, take_along_axis
-from tessera.frontend.functions.lookup import nonzero, searchsorted
+from tessera.frontend.functions.indexing import getitem, take, take_along_axis
+from tessera.frontend.functions.lookup import nonzero, pack_front, searchsorted, size_of_found
 from tessera.frontend.functions.movement import broadcast_to, reshape, squeeze, stack
 from tessera.frontend.functions.operands import (
     as_tensor,
@@ -31,10 +32,12 @@ from tessera.frontend.functions.operands import (
     shape_dims,
 )
 from tessera.frontend.functions.special import compute_wide
-from tessera.frontend.functions.updates import At
 from tessera.frontend.size import size_of
 from tessera.types.dim import product
-from tessera.types.dtype import i64
+from tessera.types.dtype import f32, f64, i32, i64
+
+_FEW = 32
+"""Elements that are compared one by one, as a search has loads in place of each few comparisons."""
 
 _MOST_ROWS = 1 << 20
 """Indices that are part of a program, of which more would be its larger part."""
@@ -65,11 +68,9 @@ def masked_select(x: Any, mask: Any, *, size: Any = None, fill_value: float = 0)
     fill = _number("masked_select", "fill_value", fill_value)
     x, chosen = broadcast_arrays(as_tensor(x), as_truth(mask))
     flat, chosen = reshape(x, (-1,)), reshape(chosen, (-1,))
-    (at,) = nonzero(chosen, size=size, fill_value=-1)
-    if shape_dims(flat)[0].value == 0:
-        return broadcast_to(e.cast_like(as_tensor(fill), flat), tuple(at.shape))
-    is_there = e.ge(at, 0)
-    return e.cast_like(e.where(is_there, take(flat, e.where(is_there, at, 0)), fill), flat)
+    count = r.sum(cast(chosen, i64))
+    wanted = size_of_found("masked_select", count, size)
+    return e.cast_like(e.where(e.lt(iota((wanted,)), count), pack_front(flat, chosen, wanted), fill), flat)
 
 
 def _number(op: str, name: str, value: Any) -> float:
@@ -109,6 +110,8 @@ def isin(x: Any, values: Any, *, invert: bool = False) -> Any:
     if count.value == 0:
         found = e.ne(iota(tuple(x.shape)) if rank_of(x) else as_tensor(0), 0)
         found = e.logical_and(found, False)
+    elif count.value is not None and count.value <= _FEW:
+        found = functools.reduce(e.logical_or, (e.eq(x, getitem(wanted, at)) for at in range(count.value)))
     else:
         ordered = r.sort(wanted)
         last = e.sub(as_tensor(size_of(count), i64), 1)
@@ -167,24 +170,62 @@ def _triangle(op: str, rows: Any, columns: Any, offset: Any, *, is_lower: bool) 
     by = check_int(op, "offset", offset)
     if height < 0 or width < 0:
         raise ArgumentError(f"`{op}` takes sizes from 0 up, got {height} and {width}")
-    below = _sum_of_widths(height, width, by + 1 if is_lower else by)
-    count = below if is_lower else height * width - below
-    if count == 0:
-        return zeros((2, 0), i64)
-    # Where the positions of each row end, of which the row of a position counts those before it.
-    edge = e.clamp(e.add(iota((height,)), by + (1 if is_lower else 0)), 0, width)
-    lengths = edge if is_lower else e.sub(width, edge)
-    ends = r.cumsum(lengths)
-    rows_of = r.cumsum(At(zeros((count,), i64))[ends].add(1))
-    begins = e.sub(ends, lengths) if is_lower else e.sub(e.sub(ends, lengths), edge)
-    return stack([rows_of, e.sub(iota((count,)), take(begins, rows_of))], 0)
+    if is_lower:
+        row, column = _lower_triangle(height, width, by)
+    else:
+        # The upper one is the lower one of a matrix that is turned by half a turn, read from its end.
+        row, column = _lower_triangle(height, width, width - height - by, is_turned=True)
+    return stack([row, column], 0)
 
 
-def _sum_of_widths(height: int, width: int, first: int) -> int:
-    """The sum over rows of `first + row`, each kept within 0 and `width`."""
-    begin = min(max(-first, 0), height)  # rows before it have none
-    end = min(max(width - first, begin), height)  # rows from it on have all
-    return (end - begin) * (2 * first + begin + end - 1) // 2 + (height - end) * width
+def _lower_triangle(height: int, width: int, offset: int, *, is_turned: bool = False) -> tuple[Any, Any]:
+    """The rows and columns of the positions on and below a diagonal, each of its number alone.
+
+    Rows from `begin` on grow from `first` elements by one each, and from `begin + growing` on all are full. The number
+    of a position in a triangle that begins with one element has its row in a square root. Roots and quotients are
+    guesses that are wrong by one at most, and mended in integers, so that they may be narrow ones.
+    """
+    begin = min(max(-offset, 0), height)
+    first = min(max(offset + 1, 1), width)
+    growing = min(max(width - first, 0), height - begin)
+    small = growing * first + growing * (growing - 1) // 2
+    count = small + (height - begin - growing) * width
+    if not count:
+        return zeros((0,), i64), zeros((0,), i64)
+    missing = first * (first - 1) // 2  # elements of the rows before the first
+    is_narrow = count + missing < 1 << 27 and height < 1 << 20
+    whole, real = (i32, f32) if is_narrow else (i64, f64)
+    number = iota((count,), 0, whole)
+    number = e.sub(count - 1, number) if is_turned else number
+    if growing:
+        within = e.add(number, missing)
+        nth = cast(e.mul(e.add(e.sqrt(e.mul(cast(within, real), 8.0)), 1.0), 0.5), whole)
+        over = e.sub(within, _triangular(nth))
+        nth, over = _mend(nth, over, nth, e.sub(nth, 1))
+        row, column = e.add(nth, begin - first), over
+    else:
+        row, column = number, number
+    if small < count:
+        over = e.sub(number, small)
+        full = cast(e.mul(cast(over, real), 1.0 / width), whole)
+        full, over = _mend(full, e.sub(over, e.mul(full, width)), width, width)
+        is_full = e.ge(number, small)
+        row, column = e.where(is_full, e.add(full, begin + growing), row), e.where(is_full, over, column)
+    row, column = (e.sub(height - 1, row), e.sub(width - 1, column)) if is_turned else (row, column)
+    return cast(row, i64), cast(column, i64)
+
+
+def _triangular(nth: Any) -> Any:
+    """How many elements the rows of one, two, up to `nth - 1` have."""
+    return e.shift_right(e.mul(nth, e.sub(nth, 1)), 1)
+
+
+def _mend(row: Any, over: Any, width: Any, width_before: Any) -> tuple[Any, Any]:
+    """A row that may be one too many or too few, and how far a position is from its begin, which lies within it."""
+    is_before, is_after = e.lt(over, 0), e.ge(over, width)
+    step = e.where(is_before, -1, e.where(is_after, 1, 0))
+    back = e.where(is_before, width_before, e.where(is_after, e.mul(width, -1), 0))
+    return e.add(row, step), e.add(over, back)
 
 
 def combinations(x: Any, r: int = 2, *, with_replacement: bool = False) -> Any:
