@@ -225,6 +225,13 @@ def _bag(torch: Any, a: Mapping[str, Any]) -> Function:
     return lambda table, indices: torch.nn.functional.embedding_bag(indices, table, mode=a["mode"])
 
 
+def _polygamma(torch: Any, a: Mapping[str, Any]) -> Function:
+    """The first one by way of `zeta` in f64, of which `torch.special.polygamma` has nine digits."""
+    if a["n"] != 1:
+        return lambda x: torch.special.polygamma(a["n"], x)
+    return lambda x: torch.special.zeta(2.0, x) if x.dtype == torch.float64 else torch.special.polygamma(1, x)
+
+
 def _lerp(torch: Any, a: Mapping[str, Any]) -> Function:
     return lambda x, y: torch.lerp(x, y, a["weight"])
 
@@ -270,7 +277,7 @@ SPELLINGS: dict[str, Spelling] = {
     "glu": lambda torch, a: lambda x: torch.nn.functional.glu(x, a["axis"]),
     "geglu": _gated(lambda torch, x: torch.nn.functional.gelu(x)),
     "swiglu": _gated(lambda torch, x: torch.nn.functional.silu(x)),
-    "polygamma": lambda torch, a: lambda x: torch.special.polygamma(a["n"], x),
+    "polygamma": _polygamma,
     "multigammaln": lambda torch, a: lambda x: torch.special.multigammaln(x, a["d"]),
     "lerp": _lerp,
     "nan_to_num": lambda torch, a: lambda x: torch.nan_to_num(x, a["nan"], a["posinf"], a["neginf"]),

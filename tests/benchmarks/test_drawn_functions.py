@@ -57,6 +57,13 @@ def test_a_library_says_every_function_and_none_that_there_is_not() -> None:
     assert FUNCTIONS.keys() == TORCH_SAYS.keys() | NUMPY_SAYS.keys()
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_float64_has_all_digits_of_polygamma(n: int) -> None:
+    x = np.linspace(0.3, 9.0, 500)
+    said = TORCH_SAYS["polygamma"](load_torch(), {"n": n})(load_torch().from_numpy(x)).numpy()
+    np.testing.assert_allclose(said, np.asarray(ts.ops.polygamma(n, ts.array(x))), 1e-14)
+
+
 def test_a_seed_gives_the_same_calls_again() -> None:
     first, again = ([draw_program(3, number, "function", SMALL).name for number in range(12)] for _ in range(2))
     assert first == again
