@@ -1,4 +1,4 @@
-"""Fails where this checkout is surely slower than another one, as continuous integration asks of a commit.
+"""Fails where this checkout is surely slower than another one: what to ask before a commit, on a quiet machine.
 
     python -m benchmarks.gate OTHER [--device cpu|gpu] [--allowed 0.1] [--rounds N] [--only ROWS] [--delay 0.2]
 
