@@ -98,7 +98,9 @@ def solve_secular(poles: Any, z: Any, *, has_squares: bool = False) -> Roots:
     next_square = ops.where(is_last, 0.0, ops.take_along_axis(squares, at, -1))
     # What has no weight is moved to where no root is.
     far = ops.where(is_open, poles, 2.0 * ops.abs(top) + total + 1.0)
-    gap = ops.where(is_open, apart(after, poles), 1.0)
+    # The last root is up to `total` above its pole, all digits of which the bound itself does not have.
+    above_last = ops.broadcast_to(1.125 * total, poles.shape)
+    gap = ops.where(is_open, ops.where(is_last, above_last, apart(after, poles)), 1.0)
     middle = 0.5 * gap
     value = _evaluate(distances(Roots(far, poles, middle, is_open, has_squares)), squares)[0]
     is_left = is_last | (value >= 0)
@@ -118,7 +120,7 @@ def solve_secular(poles: Any, z: Any, *, has_squares: bool = False) -> Roots:
         trips, shift, low, high, is_done = state
         value, left, right, magnitude = _evaluate(distances(Roots(far, origin, shift, is_open, has_squares)), squares)
         low, high = ops.where(value < 0, shift, low), ops.where(value > 0, shift, high)
-        below, above = apart(poles, origin) - shift, apart(after, origin) - shift
+        below, above = apart(poles, origin) - shift, ops.where(is_last, above_last, apart(after, origin)) - shift
         c = value - below * left - above * right
         product = below * above
         a = (below + above) * value - product * (left + right)

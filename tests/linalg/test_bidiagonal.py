@@ -24,6 +24,10 @@ BIDIAGONALS: dict[str, tuple[Any, Any]] = {
     "graded": (np.logspace(0, -18, N), np.logspace(0, -18, N) / 2),
     "graded upwards": (np.logspace(-18, 0, N), np.logspace(-18, 0, N) / 2),
     "clustered": (np.resize([1.0, 1.0, 0.0, 2.0], N), np.resize([1e-9, 0.0, 1.0, 1e-15], N)),
+    "with small rows between parts": (
+        np.where(INDEX % 6 == 5, np.logspace(-12, -3, N), 0.5),
+        np.where(INDEX % 6 == 4, 0.3, 0.0),
+    ),
     "of half rank": (np.where(INDEX < N // 2, numbers(N), 0.0), np.where(INDEX < N // 2, 1.0, 0.0)),
 }
 

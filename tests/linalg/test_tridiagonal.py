@@ -90,3 +90,14 @@ def test_blocks_of_columns_make_a_matrix_tridiagonal(is_complex: bool) -> None:
     assert e[-1] == 0
     assert error_of(q @ dense(d, e) @ adjoint(q) - a, a) <= 2
     assert departure(q) <= 2
+
+
+def test_complex_columns_whose_squares_vanish_count_as_zero() -> None:
+    scale = np.logspace(0, -15, 17)
+    a = complex_numbers(17, 17)
+    graded = ((a + adjoint(a)) * scale * scale[:, None]).astype(np.complex64)
+    values, vectors = (np.asarray(part) for part in ts.linalg.eigh(ts.array(graded)))
+    assert error_of(graded @ vectors - vectors * values, graded) <= 2
+    assert departure(vectors) <= 2
+    found = np.asarray(ts.linalg.svdvals(ts.array(graded)))
+    np.testing.assert_allclose(found, np.linalg.svd(graded, compute_uv=False), atol=4e-6 * found[0])
