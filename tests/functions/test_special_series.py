@@ -154,6 +154,21 @@ def test_far_terms_of_zeta_are_there_where_a_power_alone_is_too_small() -> None:
     np.testing.assert_allclose(float(ops.polygamma(1, ts.array(np.array(1e300)))), 1e-300, rtol=1e-12)
 
 
+def test_values_in_range_where_a_factor_alone_is_not() -> None:
+    x = np.array([1e4, 8.8e6])
+    scale = [math.factorial(99), math.factorial(49)]
+    for n, at, factor in ((100, x[0], scale[0]), (50, x[1], scale[1])):
+        power = n * math.log10(at) - math.log10(factor)  # the first term of the series, which is nearly all
+        expected = -(10.0**-power) * (1 + n / (2 * at))
+        np.testing.assert_allclose(float(ops.polygamma(n, ts.array(np.array(at)))), expected, rtol=1e-3 * n * n / at)
+    for dtype, large in ((np.float32, 3e38), (np.float64, 1.7e308)):
+        expected = 1 / math.sqrt(2 * math.pi) / math.sqrt(large)
+        found = [float(function(ts.array(np.array(large, dtype)))) for function in (ops.i0e, ops.i1e)]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    tiny = np.array([5e-324, -5e-324, 2.0**-1022, -1e-305, 1e-290])
+    np.testing.assert_allclose(np.asarray(ops.lgamma(ts.array(tiny))), -np.log(np.abs(tiny)), rtol=1e-14)
+
+
 def test_scaled_bessel_functions_have_the_slope_of_their_middle_at_zero() -> None:
     for function, expected in ((ops.i0e, 0.0), (ops.i1e, 0.5)):
         assert np.asarray(ts.grad(lambda x, f=function: f(x).sum())(ts.zeros((1,)))).tolist() == [expected]

@@ -411,9 +411,14 @@ def lgamma(x: Any) -> Any:
         tail = e.add(
             e.mul(one_over, evaluate_polynomial(_STIRLING, e.mul(one_over, one_over))), 0.5 * math.log(2 * math.pi)
         )
-        # One logarithm of all factors: of what steps moved up, and of the sine.
-        product, sine = e.where(is_small, product, 1.0), e.abs(_sine_of_turn(turn))
+        # One logarithm of all factors: of what steps moved up, and of the sine. One over a tiny sine is out of range.
+        is_tiny = e.lt(e.abs(turn), 2.0**-900)
+        product, sine = (
+            e.where(is_small, product, 1.0),
+            e.abs(_sine_of_turn(e.mul(turn, e.where(is_tiny, 2.0**100, 1.0)))),
+        )
         factor = e.log(e.div(e.where(below, product, 1.0), e.where(below, sine, product)))
+        factor = e.where(is_tiny, e.add(factor, 100 * math.log(2)), factor)
         plain = e.add(main, tail)
         mirrored = e.sub(math.log(math.pi), plain)
         return e.where(e.isinf(x), _INF, e.add(e.where(below, mirrored, plain), factor))

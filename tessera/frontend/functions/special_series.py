@@ -135,7 +135,8 @@ def _bessel(x: Any, order: int, *, scaled: bool) -> Any:
         small = e.mul(small, e.exp(e.where(e.lt(near, 0.0), near, e.where(e.gt(near, 0.0), e.neg(near), 0.0))))
     if not scaled:
         far = e.where(e.lt(far, 1e4), far, 1e4)  # beyond it is infinite, and so the same
-    large = e.mul(evaluate_polynomial(inverses, e.div(from_here, far)), e.rsqrt(e.mul(far, 2.0 * math.pi)))
+    root = e.mul(e.rsqrt(e.mul(far, math.pi / 8)), 0.25)  # of `2 pi x`, which may be out of range
+    large = e.mul(evaluate_polynomial(inverses, e.div(from_here, far)), root)
     if not scaled:
         # Two factors: their product may be in range where the exponential is not.
         half = e.exp(e.mul(far, 0.5))
@@ -234,14 +235,14 @@ def polygamma(n: int, x: Any) -> Any:
 
     def derivative(x: Any) -> Any:
         is_legal = e.gt(x, 0.0)
-        found = e.mul(_sum_of_powers(e.where(is_legal, x, 1.0), number + 1), scale)
+        found = _sum_of_powers(e.where(is_legal, x, 1.0), number + 1, scale)
         return e.where(is_legal, found, e.where(e.eq(x, 0.0), scale * _INF, float("nan")))
 
     return compute_wide("polygamma", (x,), derivative, f64)
 
 
-def _sum_of_powers(q: Any, power: int) -> Any:
-    """`_zeta` of an integer from 2 up, by products in place of powers, some to a quotient."""
+def _sum_of_powers(q: Any, power: int, scale: float) -> Any:
+    """`_zeta` of an integer from 2 up times `scale`, by products in place of powers, some to a quotient."""
     count = _count_terms(power)
     joined = max(1, min(_JOINED, int(_REACH / (power * math.log10(2 * count)))))
     is_small = e.lt(q, float(count))
@@ -255,15 +256,18 @@ def _sum_of_powers(q: Any, power: int) -> Any:
         total = e.add(total, e.div(over, under))
     base = e.where(is_small, e.add(q, count), q)
     one_over = e.div(1.0, base)
-    square, last = e.mul(one_over, one_over), _integer_power(one_over, power - 1)
+    # Most of the scale is in the base of a power, which may be out of range where the product with the scale is not.
+    step_up = round(math.log2(abs(scale)) / (power - 1))
+    square, last = e.mul(one_over, one_over), _integer_power(e.mul(one_over, 2.0**step_up), power - 1)
+    left = math.ldexp(scale, -step_up * (power - 1))
     # Of `x` in `factor * B(2k) / (2k)!`, by powers of the square.
     factors, factor = list[float](), float(power)
     for number, bernoulli in enumerate(_BERNOULLI, 1):
         factors.append(factor * bernoulli / math.factorial(2 * number))
         factor *= (power + 2 * number - 1) * (power + 2 * number)
     series = e.mul(evaluate_polynomial(factors[::-1], square), one_over)
-    rest = e.mul(last, e.add(e.mul(e.add(series, 0.5), one_over), 1.0 / (power - 1)))
-    return e.add(rest, e.where(is_small, total, 0.0))
+    rest = e.mul(last, e.mul(e.add(e.mul(e.add(series, 0.5), one_over), 1.0 / (power - 1)), left))
+    return e.add(rest, e.where(is_small, e.mul(total, scale), 0.0))
 
 
 _JOINED, _REACH = 4, 250
