@@ -151,7 +151,7 @@ def test_ends_of_parts_are_those_of_numpy(low_high: tuple[float, float]) -> None
     np.testing.assert_array_equal(np.asarray(found[0]), counts)
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1.3, 2.9), (-16.0, 16.0), (1e8, 1e8 + 64), (0.0, 1e-30)])
+@pytest.mark.parametrize(("low", "high"), [(-1.3, 2.9), (-16.0, 16.0), (1e8, 1e8 + 64), (0.0, 1e-30), (0.0, 1e-44)])
 @pytest.mark.parametrize("bins", [1, 7, 256, 5000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_elements_at_and_beside_ends_are_in_their_parts(low: float, high: float, bins: int, dtype: Any) -> None:

@@ -133,6 +133,8 @@ def _has_even_parts(given: Any, count: int, dtype: Any) -> bool:
     if dtype not in (f32, f64) or any(is_tensor(end) for end in as_tuple(given)):
         return False
     low, high = (float(end) for end in as_tuple(given))
+    if high - low < count * (2.0**-1022 if dtype is f64 else 2.0**-126):
+        return False  # parts have few digits, or none
     return low < high and max(abs(low), abs(high)) * count < (high - low) * 2.0 ** (48 if dtype is f64 else 19)
 
 
