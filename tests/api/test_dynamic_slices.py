@@ -9,6 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
+from tessera.diagnostics.codes import DTypeError, ShapeError
 
 RNG = np.random.default_rng(7)
 Y = RNG.integers(-9, 9, (2, 4, 3, 5)).astype(np.float32)
@@ -101,3 +102,27 @@ def test_a_loop_writes_the_slice_alone() -> None:
     body = text[text.index("tsched.for") : text.index("tsched.yield")]
     assert "slice_write" in body
     assert "_copy" not in body
+
+
+def test_a_gradient_is_written_in_one_piece() -> None:
+    def loss(x: Any, i: Any) -> Any:
+        return (ops.dynamic_slice(x, (i, 0, i, 1), (1, 3, 2, 4)) ** 2).sum()
+
+    gradient = ts.jit(ts.grad(loss))
+    for i in (0, 1):
+        wanted = np.zeros_like(Y)
+        part = (slice(i, i + 1), slice(0, 3), slice(i, i + 2), slice(1, 5))
+        wanted[part] = 2 * Y[part]
+        np.testing.assert_array_equal(np.asarray(gradient(Y, np.array(i))), wanted)
+    text = str(gradient.lower(Y, np.array(0)).schedule)
+    assert "tsched.fuse @slice_write" in text
+    assert "scatter" not in text
+
+
+def test_errors_name_the_function_that_was_called() -> None:
+    with pytest.raises(ShapeError, match="`dynamic_slice` got a size below zero: -1 for axis 2"):
+        ops.dynamic_slice(Y, (0, 0, 0, 0), (2, 4, -1, 5))
+    with pytest.raises(DTypeError, match="`dynamic_update_slice` cannot mix f32 and i32"):
+        ops.dynamic_update_slice(Y, np.ones((1, 1, 1, 1), np.int32), (0, 0, 0, 0))
+    with pytest.raises(DTypeError, match="`dynamic_update_slice` keeps the dtype of `x`, bf16"):
+        ops.dynamic_update_slice(ts.array(Y).cast("bf16"), Y, (0, 0, 0, 0))

@@ -93,7 +93,7 @@ def _update(x: Any, index: Any, values: Any, reduce: str, mode: str | None) -> A
         behind = range(rank_of(mask), rank_of(x) - axis)
         return elementwise.where(movement.expand_dims(mask, tuple(behind)) if behind else mask, made, x)
     dtype = dtype_of(x)
-    values = _values_for(x, values)
+    values = _values_for("at", x, values)
     via = i8 if dtype is i4 else u8 if dtype.is_bool else None
     if via is not None and reduce != "set":
         made = _update(
@@ -122,13 +122,13 @@ def _check_same_for_all(values: Any, items: Sequence[Any], end: int) -> None:
         )
 
 
-def _values_for(x: Any, values: Any) -> Any:
+def _values_for(op: str, x: Any, values: Any) -> Any:
     """Values in the dtype of `x`, which holds them."""
-    own, made = promote_operands("at", (x, values))
+    own, made = promote_operands(op, (x, values))
     if dtype_of(own) is not dtype_of(x):
         given = dtype_of(values) if is_tensor(values) else repr(values)
         raise DTypeError(
-            f"`at` keeps the dtype of `x`, {dtype_of(x)}, which does not hold {given}",
+            f"`{op}` keeps the dtype of `x`, {dtype_of(x)}, which does not hold {given}",
             fix=f'cast the values, as in `values.cast("{dtype_of(x)}")`, or `x` to a wider dtype',
         )
     return made
@@ -230,7 +230,7 @@ def dynamic_update_slice(x: Any, update: Any, starts: Any) -> Any:
     Tensor([4] f32, [0, 1, 1, 0])
     """
     rank = rank_of(x)
-    update = _values_for(x, update)
+    update = _values_for("dynamic_update_slice", x, update)
     if rank_of(update) != rank:
         raise ShapeError(
             f"`dynamic_update_slice` of {rank} dims takes an update of as many, got {rank_of(update)}",
@@ -257,6 +257,8 @@ def _starts(op: str, x: Any, starts: Any, sizes: Sequence[Dim]) -> list[Any]:
         )
     found: list[Any] = []
     for axis, (start, own, size) in enumerate(zip(given, dims, sizes, strict=True)):
+        if (size.value or 0) < 0:
+            raise ShapeError(f"`{op}` got a size below zero: {size} for axis {axis}", fix="sizes are 0 or more")
         if not is_at_least(own - size, 0):
             _check_fits(op, x, axis, size)
         at = cast(indexing.scalar_index(op, start), i64)

@@ -67,3 +67,63 @@ tgraph.func @topk(%x0: !tgraph.tensor<[N4, N17], f32>) -> (!tgraph.tensor<[N4, 5
   %0, %1 = tgraph.topk %x0 {k = 7} : (!tgraph.tensor<[N4, N17], f32>) -> (!tgraph.tensor<[N4, 5], f32>, !tgraph.tensor<[N4, 5], i64>)
   tgraph.return %0, %1 : (!tgraph.tensor<[N4, 5], f32>, !tgraph.tensor<[N4, 5], i64>) -> ()
 }
+// -----
+// CHECK: error[T0301]: `slice_legal` takes 6 elements of `x.shape[0] = 5` (-1)
+tgraph.func @slice_legal_too_long(%x: !tgraph.tensor<[5, 4], f32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[6, 4], f32> attributes {names = ["x", "i"]} {
+  %0 = tgraph.slice_legal %x, %i {axes = [0], lengths = [6]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[6, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[6, 4], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_legal` takes scalars for axes of [5, 4], got [] for 2
+tgraph.func @slice_legal_no_such_axis(%x: !tgraph.tensor<[5, 4], f32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32> attributes {names = ["x", "i"]} {
+  %0 = tgraph.slice_legal %x, %i {axes = [2], lengths = [1]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[5, 4], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_legal` needs a start and a length for each axis, got (1, 0), 2 and 2
+tgraph.func @slice_legal_not_in_order(%x: !tgraph.tensor<[5, 4], f32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[1, 1], f32> attributes {names = ["x", "i"]} {
+  %0 = tgraph.slice_legal %x, %i, %i {axes = [1, 0], lengths = [1, 1]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[1, 1], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 1], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_legal` needs integer `starts`, got f32
+tgraph.func @slice_legal_start_of_floats(%x: !tgraph.tensor<[5, 4], f32>, %i: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[1, 4], f32> attributes {names = ["x", "i"]} {
+  %0 = tgraph.slice_legal %x, %i {axes = [0], lengths = [1]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[1, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 4], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_write` puts 6 elements into `x.shape[0] = 5` (-1)
+tgraph.func @slice_write_update_too_long(%x: !tgraph.tensor<[5, 4], f32>, %u: !tgraph.tensor<[6, 4], f32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32> attributes {names = ["x", "u", "i"]} {
+  %0 = tgraph.slice_write %x, %u, %i {axes = [0]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[6, 4], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[5, 4], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_write` needs equal sizes: `x.shape[1] = 4` and `update.shape[1] = 3` differ
+tgraph.func @slice_write_other_axes(%x: !tgraph.tensor<[5, 4], f32>, %u: !tgraph.tensor<[2, 3], f32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32> attributes {names = ["x", "u", "i"]} {
+  %0 = tgraph.slice_write %x, %u, %i {axes = [0]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[2, 3], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[5, 4], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_write` writes a slice of as many dims, got [2] for [5, 4]
+tgraph.func @slice_write_rank_of_update(%x: !tgraph.tensor<[5, 4], f32>, %u: !tgraph.tensor<[2], f32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32> attributes {names = ["x", "u", "i"]} {
+  %0 = tgraph.slice_write %x, %u, %i {axes = [0]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[2], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[5, 4], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_write` needs operands of one dtype, got f32 and i32
+tgraph.func @slice_write_dtype_of_update(%x: !tgraph.tensor<[5, 4], f32>, %u: !tgraph.tensor<[2, 4], i32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32> attributes {names = ["x", "u", "i"]} {
+  %0 = tgraph.slice_write %x, %u, %i {axes = [0]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[2, 4], i32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[5, 4], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_write` needs axes of [5, 4] in order, a start for each: got (-1,), 1
+tgraph.func @slice_write_axis_below_zero(%x: !tgraph.tensor<[5, 4], f32>, %u: !tgraph.tensor<[2, 4], f32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32> attributes {names = ["x", "u", "i"]} {
+  %0 = tgraph.slice_write %x, %u, %i {axes = [-1]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[2, 4], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[5, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[5, 4], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `slice_legal` got a size below zero: `out.shape[0] = -1`
+tgraph.func @slice_legal_below_zero(%x: !tgraph.tensor<[5, 4], f32>, %i: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[-1, 4], f32> attributes {names = ["x", "i"]} {
+  %0 = tgraph.slice_legal %x, %i {axes = [0], lengths = [-1]} : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[-1, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[-1, 4], f32>) -> ()
+}

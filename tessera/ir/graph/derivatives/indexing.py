@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
-from tessera.ir.graph.building import constant, size_value, slice_indices
+from tessera.ir.graph.building import constant, size_value
 from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, linear_type, mask, zeros
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -31,11 +31,9 @@ def index_legal(b: Builder, cotangents: Values, operands: Values, attributes: At
 
 def slice_legal(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The cotangent where it was read from, and zero around it."""
-    x, starts = linear_type(operands[0]), operands[1:]
-    axes = tuple(range(min(attributes["axes"]), max(attributes["axes"]) + 1))
-    indices = slice_indices(b, starts, b.type_of(cotangents[0]).shape, tuple(attributes["axes"]))
-    place = {"axes": axes, "out_axis": axes[0], "reduce": "add", "mode": "drop"}
-    return (b.emit("index_put", zeros(b, x), cotangents[0], *indices, **place), *(None for _ in starts))
+    none, starts = zeros(b, linear_type(operands[0])), operands[1:]
+    made = b.emit("slice_write", none, cotangents[0], *starts, axes=attributes["axes"])
+    return (made, *(None for _ in starts))
 
 
 def slice_write_jvp(b: Builder, op: Applied) -> Any:

@@ -34,6 +34,7 @@ from tessera.ir.graph.building import (
     cast,
     check_at_least,
     check_integer,
+    check_sizes,
     constant,
     expand,
     index_axis,
@@ -428,6 +429,7 @@ def _infer_slice_legal(ctx: InferContext, types: Types, attributes: Attributes) 
             ctx, x.shape[axis] - length, 0, f"`slice_legal` takes {length} elements of {path('x', axis, x.shape[axis])}"
         )
         shape[axis] = length
+    check_sizes(ctx, "slice_legal", tuple(shape))
     return [x.with_shape(shape)]
 
 
