@@ -413,6 +413,12 @@ _SHARES = [0.5, 0.1, (0.25, 0.75)]
 _PERCENTS = [50.0, 10.0, (25.0, 75.0)]
 _UNIT, _POSITIVE = between(0.01, 0.99), between(0.3, 9.0)
 
+POLYNOMIALS = (
+    *(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
+    *("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"),
+)
+"""Families of orthogonal polynomials, by the names that PyTorch has for them too."""
+
 FUNCTIONS: dict[str, Function] = {
     # Activations.
     **{
@@ -446,6 +452,8 @@ FUNCTIONS: dict[str, Function] = {
     "zeta": Function(pointwise(between(1.2, 9.0), _POSITIVE), WIDE),
     "polygamma": Function(pointwise(_POSITIVE, n=[1, 3]), WIDE),
     "multigammaln": Function(pointwise(between(1.5, 9.0), d=3), WIDE),
+    **dict.fromkeys(POLYNOMIALS, Function(pointwise(_UNIT, n=[2, 5]), WIDE)),
+    **dict.fromkeys(("fmax", "fmin"), Function(pointwise(with_gaps, with_gaps), WIDE)),
     "bitwise_count": Function(pointwise(), INTEGERS),
     "lcm": Function(pointwise(numbers, numbers), INTEGERS),
     "ldexp": Function(_powers, FLOATS),
@@ -562,6 +570,13 @@ NOT_DRAWN = {
     "broadcast_shapes": "takes and gives shapes, and runs nothing",
     **dict.fromkeys(
         ("angle", "complex", "conj", "imag", "real"), "about complex numbers, and no program is drawn in their dtypes"
+    ),
+    **dict.fromkeys(
+        (
+            *("hann_window", "hamming_window", "blackman_window", "nuttall_window", "general_cosine_window"),
+            *("bartlett_window", "gaussian_window", "kaiser_window"),
+        ),
+        "computed in f64 for any dtype; peers compute in that dtype, and have few digits where a window is near zero",
     ),
     "frexp": "takes bits of floats apart, as no peer does for all their dtypes",
     "scale_of": "means something only with `round_blocks`, of which no peer has the formats",

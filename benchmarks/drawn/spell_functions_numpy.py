@@ -18,7 +18,7 @@ Spelling: TypeAlias = "Callable[[Any, Mapping[str, Any]], Function]"
 _NAMED = (
     *("square", "deg2rad", "rad2deg", "isfinite", "isneginf", "isposinf", "signbit", "logaddexp", "logaddexp2"),
     *("fmod", "heaviside", "isclose", "nextafter", "lcm", "ldexp", "sinc", "zeros_like", "ones_like", "atleast_1d"),
-    *("atleast_2d", "atleast_3d", "kron", "outer", "broadcast_arrays", "meshgrid", "allclose"),
+    *("atleast_2d", "atleast_3d", "kron", "outer", "broadcast_arrays", "meshgrid", "allclose", "fmax", "fmin"),
 )
 _REDUCTIONS = ("count_nonzero", "ptp", "nanmax", "nanmin", "nansum", "nanprod", "nanmean", "median", "nanmedian")
 

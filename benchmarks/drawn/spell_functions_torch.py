@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from benchmarks.drawn.functions import POLYNOMIALS
 from benchmarks.drawn.spell_torch import dtype_of
 
 Function: TypeAlias = "Callable[..., Any]"
@@ -232,6 +233,10 @@ def _polygamma(torch: Any, a: Mapping[str, Any]) -> Function:
     return lambda x: torch.special.zeta(2.0, x) if x.dtype == torch.float64 else torch.special.polygamma(1, x)
 
 
+def _polynomial(name: str) -> Spelling:
+    return lambda torch, a: lambda x: getattr(torch.special, name)(x, a["n"])
+
+
 def _lerp(torch: Any, a: Mapping[str, Any]) -> Function:
     return lambda x, y: torch.lerp(x, y, a["weight"])
 
@@ -278,6 +283,8 @@ SPELLINGS: dict[str, Spelling] = {
     "geglu": _gated(lambda torch, x: torch.nn.functional.gelu(x)),
     "swiglu": _gated(lambda torch, x: torch.nn.functional.silu(x)),
     "polygamma": _polygamma,
+    **{name: _polynomial(name) for name in POLYNOMIALS},
+    **{name: _named(name) for name in ("fmax", "fmin")},
     "multigammaln": lambda torch, a: lambda x: torch.special.multigammaln(x, a["d"]),
     "lerp": _lerp,
     "nan_to_num": lambda torch, a: lambda x: torch.nan_to_num(x, a["nan"], a["posinf"], a["neginf"]),
