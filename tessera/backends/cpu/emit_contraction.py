@@ -207,31 +207,47 @@ def contraction_tasks(f: FunctionText, op: GemmOp, sizes: Mapping[str, Index], s
     return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), tasks)
 
 
-def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
-    """This task's part of a batch of matmuls."""
+@frozen
+class _Part:
+    """What a task computes: matmuls from the first up to the last, whether each is cut, and its block of them."""
+
+    first: Value
+    last: Value
+    cuts: Value
+    block: Block
+
+
+def _part_of(emitter: Emitter, shape: MicroShape, batch: Value, m: Value, n: Value) -> _Part:
+    """The part of this task, by how `contraction_tasks` cut the matmuls."""
     f = emitter.f
-    extents = [dim_value(f, dim, emitter.env) for dim in op.batch]
-    m, n, k = (dim_value(f, dim, emitter.env) for dim in (op.m, op.n, longest_k(op)))
-    batch = reduce(f.mul, extents, f.const_i(1))
-    _, task, tasks, scratch = f.arguments
-    plan = plan_of(f.target, op)
+    _, task, tasks, _ = f.arguments
     packed = f.load(f.gep(f.arguments[0], slot_of(emitter.kernel), "i64"), "i64")
     grid = Grid(f.op("lshr", packed, f.const_i(32)), f.op("and", packed, f.const_i((1 << 32) - 1)))
     parts = f.mul(grid.rows, grid.columns)
     cuts = f.icmp("sgt", parts, 1)
     first = f.select(cuts, f.udiv(task, parts), f.udiv(f.mul(batch, task), tasks))
     last = f.select(cuts, f.add(first, 1), f.udiv(f.mul(batch, f.add(task, 1)), tasks))
-    block = task_block(f, plan.shape, m, n, grid, f.select(cuts, f.urem(task, parts), f.const_i(0)))
+    return _Part(first, last, cuts, task_block(f, shape, m, n, grid, f.select(cuts, f.urem(task, parts), f.const_i(0))))
+
+
+def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
+    """This task's part of a batch of matmuls."""
+    f = emitter.f
+    extents = [dim_value(f, dim, emitter.env) for dim in op.batch]
+    m, n, k = (dim_value(f, dim, emitter.env) for dim in (op.m, op.n, longest_k(op)))
+    batch = reduce(f.mul, extents, f.const_i(1))
+    plan = plan_of(f.target, op)
+    part = _part_of(emitter, plan.shape, batch, m, n)
 
     def problem_at(number: Value) -> GemmProblem:
         here = split_index(f, number, extents) if extents else []
         frame = (f.arguments[0], *(f.index(index) for index in here))
         return GemmProblem(
-            *block,
+            *part.block,
             k if op.k == longest_k(op) else dim_value(f, op.k, {**emitter.env, **_batch_env(frame)}),
             lhs=_operand(emitter, op, "lhs", _OPERANDS["lhs"], frame),
             rhs=_operand(emitter, op, "rhs", _OPERANDS["rhs"], frame),
-            scratch=scratch,
+            scratch=f.arguments[3],
             epilogue=_Epilogue(emitter, op),
             result=_result(emitter, op, frame),
             frame=frame,
@@ -241,19 +257,19 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
 
     if isinstance(plan, TilePlan):
         configure_tiles(f)
-        f.loop(first, last, 1, lambda number: emit_tile_gemm(f, plan, problem_at(number)))
+        f.loop(part.first, part.last, 1, lambda number: emit_tile_gemm(f, plan, problem_at(number)))
         release_tiles(f)
         return
 
     def by_panels() -> None:
-        f.loop(first, last, 1, lambda number: emit_gemm(f, plan, problem_at(number)))
+        f.loop(part.first, part.last, 1, lambda number: emit_gemm(f, plan, problem_at(number)))
 
     if not _reads_in_place(emitter, op, plan):
         by_panels()
         return
 
     def in_place() -> None:
-        f.if_(f.icmp("sle", k, MAX_K), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
+        f.if_(f.icmp("sle", k, MAX_K), lambda: emit_few_rows(f, plan, part.first, part.last, problem_at), by_panels)
 
     planes = _planes_of(emitter, op, plan)
     if planes is None:
@@ -261,13 +277,13 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
         return
     width = dim_value(f, planes.stencil.columns.positions, emitter.env)
     is_wide = f.icmp("sgt", width, widest(planes.stencil))
-    by_stencil = f.op("xor", f.op("or", cuts, is_wide), f.const("i1", True))
+    by_stencil = f.op("xor", f.op("or", part.cuts, is_wide), f.const("i1", True))
 
     def stencil() -> None:
         count = product(op.batch).value
         is_few = count is not None and count < plan.shape.lanes
-        begin = first if is_few else emit_plane_lanes(f, plan, first, last, problem_at, planes)
-        emit_stencil(f, plan, begin, last, problem_at, planes)
+        begin = part.first if is_few else emit_plane_lanes(f, plan, part.first, part.last, problem_at, planes)
+        emit_stencil(f, plan, begin, part.last, problem_at, planes)
 
     f.if_(by_stencil, stencil, in_place)
 

@@ -18,8 +18,7 @@ from tessera.backends.cpu.block_kernels import (
     is_same_index,
     row_vectors_of,
 )
-from tessera.backends.cpu.fold_images import fold_images
-from tessera.backends.cpu.match_contraction import Match, choose_instruction, match_contraction
+from tessera.backends.cpu.match_contraction import Match, choose_instruction, join_images, match_contraction
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
@@ -200,7 +199,7 @@ class Lowering(KernelLowering):
         operands = self.of([match.lhs_load.operands[0], match.rhs_load.operands[0]])
         made = self.emit("gemm", operands, values, (), [epilogue])
         assert isinstance(made, ttarget.GemmOp)
-        fold_images(made, self.narrow, self.machine.registers // 8)
+        join_images(made, self.narrow, self.machine.registers // 8)
 
     def _before(self, op: SpecOp, match: Match) -> None:
         """Program ids and offsets: the epilogue gets batch indices, and element row and column directly."""

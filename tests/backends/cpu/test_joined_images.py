@@ -58,9 +58,9 @@ def test_bits_are_those_of_the_reference(body: Tape, threads: int) -> None:
 
 
 def test_images_that_do_not_fill_registers_are_folded() -> None:
-    folded = gemm_of(convolution(4, 7))
-    assert (folded.batch, folded.n.value) == ((), 4 * 49)
-    assert len(folded.regions[0].block.args) == 3
+    joined = gemm_of(convolution(4, 7))
+    assert (joined.batch, joined.n.value) == ((), 4 * 49)
+    assert len(joined.regions[0].block.args) == 3
 
 
 @pytest.mark.parametrize(
