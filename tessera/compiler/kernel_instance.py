@@ -174,11 +174,11 @@ class KernelInstance:
             return
         from tessera.compiler.kernel_trial import refusal  # noqa: PLC0415 - it needs xDSL
 
-        def made(program: KernelProgram) -> str:
+        def refuse_parts(program: KernelProgram) -> str:
             parts = (part.program for part in split_at_collectives(program))
             return next((found for part in parts if (found := refusal(part, machine))), "")
 
-        check(build, schedule, machine, self.definition.name, span, made)
+        check(build, schedule, machine, self.definition.name, span, refuse_parts)
 
     @property
     def location(self) -> str:

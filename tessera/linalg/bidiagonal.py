@@ -1,6 +1,6 @@
 """Bidiagonal matrices: square ones reduced to them by reflections, and their singular values by divide and conquer.
 
-Reflections from the left and from the right take turns: each makes one column, or one row, of its final form. Within a
+Reflections from the left and from the right alternate: each makes one column, or one row, of its final form. Within a
 block the matrix stays as it is, and what the reflections so far take off it is kept as `V Y^H + X U^H`: `V` and `U`
 are their vectors, `Y` and `X` products of the matrix with these. After a block one matmul takes all of it off what is
 left, as in `tridiagonal`.

@@ -280,8 +280,8 @@ def join_images(op: GemmOp, lanes: int, vectors: int) -> None:
     images, columns, k, rows = known
     if images < 2 or rows <= FEW_ROWS or k < _DEEPEST_FREE or columns < 2 * lanes:
         return
-    computed = images * _computed(columns, lanes, vectors)
-    if computed < _GAIN * _computed(images * columns, lanes, vectors) or not _can_join(op):
+    computed = images * _count_columns(columns, lanes, vectors)
+    if computed < _GAIN * _count_columns(images * columns, lanes, vectors) or not _can_join(op):
         return
     column = Dim.symbol("_n")
     env = {"_n": column % columns, _IMAGE: column // columns}
@@ -295,7 +295,7 @@ def join_images(op: GemmOp, lanes: int, vectors: int) -> None:
     op.batch, op.n = (), Dim.constant(images * columns)
 
 
-def _computed(columns: int, lanes: int, vectors: int) -> int:
+def _count_columns(columns: int, lanes: int, vectors: int) -> int:
     """Columns that are computed for so many: whole register blocks, and the last in a power of two of registers."""
     whole, left = divmod(columns, lanes * vectors)
     last = 0 if not left else next(lanes << bit for bit in range(8) if lanes << bit >= left)

@@ -1,4 +1,4 @@
-"""Depthwise convolutions of small planes: as many planes at once as a register has lanes, one in each.
+"""Depthwise convolutions of small planes: as many planes together as a register has lanes, one in each.
 
 A row of a small plane ends within a register, and every tap is a load that lies across two lines of the cache. With
 planes across the lanes every load is whole and aligned, and any width is as good as another; the price is that images,

@@ -173,12 +173,12 @@ def _triangle(op: str, rows: Any, columns: Any, offset: Any, *, is_lower: bool) 
     if is_lower:
         row, column = _lower_triangle(height, width, by)
     else:
-        # The upper one is the lower one of a matrix that is turned by half a turn, read from its end.
-        row, column = _lower_triangle(height, width, width - height - by, is_turned=True)
+        # The upper one is the lower one of a matrix whose rows and columns are reversed, read from its end.
+        row, column = _lower_triangle(height, width, width - height - by, is_reversed=True)
     return stack([row, column], 0)
 
 
-def _lower_triangle(height: int, width: int, offset: int, *, is_turned: bool = False) -> tuple[Any, Any]:
+def _lower_triangle(height: int, width: int, offset: int, *, is_reversed: bool = False) -> tuple[Any, Any]:
     """The rows and columns of the positions on and below a diagonal, each of its number alone.
 
     Rows from `begin` on grow from `first` elements by one each, and from `begin + growing` on all are full. The number
@@ -196,7 +196,7 @@ def _lower_triangle(height: int, width: int, offset: int, *, is_turned: bool = F
     is_narrow = count + missing < 1 << 27 and height < 1 << 20
     whole, real = (i32, f32) if is_narrow else (i64, f64)
     number = iota((count,), 0, whole)
-    number = e.sub(count - 1, number) if is_turned else number
+    number = e.sub(count - 1, number) if is_reversed else number
     if growing:
         within = e.add(number, missing)
         nth = cast(e.mul(e.add(e.sqrt(e.mul(cast(within, real), 8.0)), 1.0), 0.5), whole)
@@ -211,7 +211,7 @@ def _lower_triangle(height: int, width: int, offset: int, *, is_turned: bool = F
         full, over = _mend(full, e.sub(over, e.mul(full, width)), width, width)
         is_full = e.ge(number, small)
         row, column = e.where(is_full, e.add(full, begin + growing), row), e.where(is_full, over, column)
-    row, column = (e.sub(height - 1, row), e.sub(width - 1, column)) if is_turned else (row, column)
+    row, column = (e.sub(height - 1, row), e.sub(width - 1, column)) if is_reversed else (row, column)
     return cast(row, i64), cast(column, i64)
 
 

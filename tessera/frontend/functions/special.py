@@ -42,13 +42,13 @@ _LONG = 8
 def evaluate_polynomial(coefficients: Sequence[float], x: Any) -> Any:
     """A polynomial from its highest coefficient down."""
     if len(coefficients) < _LONG:
-        return _by_powers(coefficients, x)
+        return _add_terms(coefficients, x)
     square = e.mul(x, x)
-    even, odd = (_by_powers(coefficients[len(coefficients) - 1 - first :: -2][::-1], square) for first in (0, 1))
+    even, odd = (_add_terms(coefficients[len(coefficients) - 1 - first :: -2][::-1], square) for first in (0, 1))
     return e.add(e.mul(x, odd), even)
 
 
-def _by_powers(coefficients: Sequence[float], x: Any) -> Any:
+def _add_terms(coefficients: Sequence[float], x: Any) -> Any:
     total: Any = coefficients[0]
     for coefficient in coefficients[1:]:
         total = e.add(e.mul(x, total), coefficient)
@@ -382,12 +382,12 @@ def _reflect(x: Any) -> tuple[Any, Any, Any]:
     return below, e.where(below, e.sub(1.0, x), x), e.where(below, e.where(e.eq(x, 0.0), x, e.sub(x, e.round(x))), 0.5)
 
 
-def _sine_of_turn(turn: Any) -> Any:
-    return e.mul(evaluate_polynomial(_SINE, e.mul(turn, turn)), turn)
+def _evaluate_sine(distance: Any) -> Any:
+    return e.mul(evaluate_polynomial(_SINE, e.mul(distance, distance)), distance)
 
 
-def _cosine_of_turn(turn: Any) -> Any:
-    return evaluate_polynomial(_COSINE, e.mul(turn, turn))
+def _evaluate_cosine(distance: Any) -> Any:
+    return evaluate_polynomial(_COSINE, e.mul(distance, distance))
 
 
 def lgamma(x: Any) -> Any:
@@ -400,7 +400,7 @@ def lgamma(x: Any) -> Any:
     """
 
     def logarithm(x: Any) -> Any:
-        below, z, turn = _reflect(x)
+        below, z, distance = _reflect(x)
         is_small = e.lt(z, _SHIFT)
         product: Any = 1.0
         for step in range(_SHIFT):
@@ -412,10 +412,10 @@ def lgamma(x: Any) -> Any:
             e.mul(one_over, evaluate_polynomial(_STIRLING, e.mul(one_over, one_over))), 0.5 * math.log(2 * math.pi)
         )
         # One logarithm of all factors: of what steps moved up, and of the sine. One over a tiny sine is out of range.
-        is_tiny = e.lt(e.abs(turn), 2.0**-900)
+        is_tiny = e.lt(e.abs(distance), 2.0**-900)
         product, sine = (
             e.where(is_small, product, 1.0),
-            e.abs(_sine_of_turn(e.mul(turn, e.where(is_tiny, 2.0**100, 1.0)))),
+            e.abs(_evaluate_sine(e.mul(distance, e.where(is_tiny, 2.0**100, 1.0)))),
         )
         factor = e.log(e.div(e.where(below, product, 1.0), e.where(below, sine, product)))
         factor = e.where(is_tiny, e.add(factor, 100 * math.log(2)), factor)
@@ -434,7 +434,7 @@ def digamma(x: Any) -> Any:
     """
 
     def slope(x: Any) -> Any:
-        below, z, turn = _reflect(x)
+        below, z, distance = _reflect(x)
         is_small = e.lt(z, _SHIFT)
         total: Any = 0.0
         for step in range(_SHIFT):
@@ -443,8 +443,8 @@ def digamma(x: Any) -> Any:
         square = e.div(1.0, e.mul(moved, moved))
         plain = e.sub(e.log(moved), e.sub(e.div(0.5, moved), e.mul(square, evaluate_polynomial(_PSI, square))))
         plain = e.sub(plain, e.where(is_small, total, 0.0))
-        mirrored = e.sub(plain, e.div(e.mul(_cosine_of_turn(turn), math.pi), _sine_of_turn(turn)))
-        is_pole = e.logical_and(e.eq(turn, 0.0), e.lt(x, 0.0))
+        mirrored = e.sub(plain, e.div(e.mul(_evaluate_cosine(distance), math.pi), _evaluate_sine(distance)))
+        is_pole = e.logical_and(e.eq(distance, 0.0), e.lt(x, 0.0))
         return e.where(is_pole, float("nan"), e.where(below, mirrored, plain))
 
     return compute_wide("digamma", (x,), slope, f64)

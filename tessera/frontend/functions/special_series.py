@@ -235,13 +235,13 @@ def polygamma(n: int, x: Any) -> Any:
 
     def derivative(x: Any) -> Any:
         is_legal = e.gt(x, 0.0)
-        found = _sum_of_powers(e.where(is_legal, x, 1.0), number + 1, scale)
+        found = _sum_terms(e.where(is_legal, x, 1.0), number + 1, scale)
         return e.where(is_legal, found, e.where(e.eq(x, 0.0), scale * _INF, float("nan")))
 
     return compute_wide("polygamma", (x,), derivative, f64)
 
 
-def _sum_of_powers(q: Any, power: int, scale: float) -> Any:
+def _sum_terms(q: Any, power: int, scale: float) -> Any:
     """`_zeta` of an integer from 2 up times `scale`, by products in place of powers, some to a quotient."""
     count = _count_terms(power)
     joined = max(1, min(_JOINED, int(_REACH / (power * math.log10(2 * count)))))

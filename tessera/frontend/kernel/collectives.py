@@ -31,7 +31,7 @@ def all_reduce(x: Any, axis: str, op: str = "sum") -> Tile:
     reach a collective equally often, so it stands in no loop over blocks.
     """
     b = current()
-    tile = _reduced(b, "all_reduce", x, op)
+    tile = _reduce_ranks(b, "all_reduce", x, op)
     values = {**_mesh(b, "all_reduce", axis), "op": op}
     return _emit(b, "all_reduce", [tile], values, 1)[0]
 
@@ -55,7 +55,7 @@ def reduce_scatter(parts: Any, axis: str, op: str = "sum") -> Tile:
     b = current()
     values = _mesh(b, "reduce_scatter", axis)
     ranks = values["size"][0].value
-    tiles = [_reduced(b, "reduce_scatter", part, op) for part in as_tuple(parts)] if is_sequence(parts) else []
+    tiles = [_reduce_ranks(b, "reduce_scatter", part, op) for part in as_tuple(parts)] if is_sequence(parts) else []
     if len(tiles) != ranks:
         got = f"{len(tiles)} tile{'s' * (len(tiles) != 1)}" if tiles else type(parts).__name__
         raise b.fail(
@@ -87,7 +87,7 @@ def _where(op: TileOp) -> tuple[str, ...]:
     return (f"`{op.name}` is at {op.span}",) if op.span is not None else ()
 
 
-def _reduced(b: KernelBuilder, fn: str, x: Any, op: str) -> Tile:
+def _reduce_ranks(b: KernelBuilder, fn: str, x: Any, op: str) -> Tile:
     """The operand of a reduction over ranks."""
     tile = unbroadcast(b, tile_of(b, fn, x))
     if op not in RANK_REDUCTIONS:

@@ -1,9 +1,9 @@
 """A kernel with collectives as a sequence of kernels, with an exchange between ranks after each but the last.
 
-A collective makes all programs of a grid wait for those of other ranks, and a machine need not have them all at work
-at once. So what runs is one kernel up to each collective, which writes the tiles that are to be sent into one tensor,
-and one for what comes after, which reads what was received. A kernel never reads what it writes, so each part computes
-again what it needs of what comes before it, with the same bits.
+A collective makes all programs of a grid wait for those of other ranks, and a machine need not run them all together.
+So what runs is one kernel up to each collective, which writes the tiles that are to be sent into one tensor, and one
+for what comes after, which reads what was received. A kernel never reads what it writes, so each part rematerializes
+what it needs of what comes before it, with the same bits.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def split_at_collectives(program: KernelProgram) -> tuple[Part, ...]:
 class _Place:
     """Where the tiles of a collective lie in what is exchanged, as the attributes and indices of an access.
 
-    Programs along an axis of the grid that the tile does not lie along have tiles of their own, so the tensor has a dim
-    of programs for each such axis, in front.
+    Programs along an axis of the grid that the tile does not extend along have tiles of their own, so the tensor has a
+    dim of programs for each such axis, in front.
     """
 
     op: TileOp

@@ -186,7 +186,7 @@ class HostBuilder:
         blocks: list[Block] = []
         for region in op.regions:
             inner = self._inside(region.block)
-            inner.fill(region.block, _yielded(region.block), targets)
+            inner.fill(region.block, _values_of(region.block), targets)
             blocks.append(inner.block)
         tested = [self.values[value] for value in op.operands]
         self.emit("if", tested, {"size": op.value("size")}, regions=blocks, like=op)
@@ -236,11 +236,11 @@ class HostBuilder:
         current, following = self._pairs([op.operands[at] for at in moved])
         tester = self._loop_body(op, tests, moved)
         tester.translate(tests)
-        tester.emit("yield", [tester.values[_yielded(tests)[0]]])
+        tester.emit("yield", [tester.values[_values_of(tests)[0]]])
         insert_frees(tester.block)
         inner = self._loop_body(op, body, moved)
         targets = [inner.add_argument(tensor_of(body.args[at])) for at in moved]
-        inner.fill(body, [_yielded(body)[at] for at in moved], targets)
+        inner.fill(body, [_values_of(body)[at] for at in moved], targets)
         types = [buffer.type for buffer in current]
         new = self.emit("while", [*current, *following], {}, types, [tester.block, inner.block], like=op)
         self.values.update(zip((op.results[at] for at in moved), new.results, strict=True))
@@ -260,7 +260,7 @@ class HostBuilder:
             inner.values[argument] = inner.add_argument(tensor_of(argument))
         rows = [tensor_of(result).with_shape(tensor_of(result).shape[1:]) for result in op.results[count:]]
         targets += [inner.add_argument(row) for row in rows]
-        yielded = _yielded(body)
+        yielded = _values_of(body)
         inner.fill(body, [*(yielded[at] for at in moved), *yielded[count:]], targets)
         operands = [*(self.values[value] for value in op.operands[:start]), *index, *current, *following]
         operands += [*(self.values[value] for value in scanned), *stacked]
@@ -270,7 +270,7 @@ class HostBuilder:
         self.values.update(zip(results, [*new.results, *stacked], strict=True))
 
 
-def _yielded(block: Block) -> Sequence[SSAValue]:
+def _values_of(block: Block) -> Sequence[SSAValue]:
     """What a body gives at its end."""
     assert block.last_op is not None
     return block.last_op.operands

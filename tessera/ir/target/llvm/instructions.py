@@ -243,7 +243,7 @@ class Instructions:
         """
         self._first, self._lines, self._sizes = self._lines, [], dict(sizes)
 
-    def hoisted(self, atom: Atom, env: Mapping[str, Index]) -> Index | None:
+    def find_hoisted(self, atom: Atom, env: Mapping[str, Index]) -> Index | None:
         """The value of a part of a dim behind the first lines, or None where it is not of the sizes they have."""
         names = atom.args[0].symbols | atom.args[1].symbols
         if not self._sizes or any(self._sizes.get(name) != env[name] for name in names):
@@ -577,8 +577,8 @@ def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index], parts: dict[A
     """The value of `dim`, where `env` gives its symbols; none of them is negative.
 
     Quotients and remainders round toward minus infinity, and are 0 for a divisor of 0, as `Dim.evaluate` has it.
-    A part that is there many times is computed once: sizes of sizes, written out, grow exponentially. `parts` holds
-    those that are computed already, of the same `env`, and takes new ones.
+    A part that is there many times is computed once: sizes of sizes grow exponentially where each is written. `parts`
+    holds those that are computed already, of the same `env`, and takes new ones.
     """
     made: dict[Atom, Index] = {} if parts is None else parts
     total: Index = 0
@@ -606,7 +606,7 @@ def _atom(f: Instructions, atom: Atom, env: Mapping[str, Index], made: dict[Atom
     if atom.kind == "symbol":
         return env[atom.name]
     if atom not in made:
-        hoisted = f.hoisted(atom, env)
+        hoisted = f.find_hoisted(atom, env)
         made[atom] = _combine(f, atom, env, made) if hoisted is None else hoisted
     return made[atom]
 

@@ -70,7 +70,7 @@ def _check_place(op: SpecOp, tile: SSAValue, first: int) -> None:
 
 
 def _check_uniform(op: SpecOp, indices: Sequence[SSAValue]) -> None:
-    """Ranks reach a collective equally often, at places that are the same on all: nothing that they read decides."""
+    """Ranks reach a collective equally often, at ops that are the same on all: nothing that they read decides."""
     around: Operation | None = op.parent_op()
     while around is not None and around.name != "ttile.kernel":
         if around.name == "ttile.for":
