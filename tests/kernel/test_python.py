@@ -348,3 +348,38 @@ def test_functions_that_python_runs_answer_no_more() -> None:
     for way in by_name:
         with pytest.raises(KernelError, match="known only at run time, and Python compares"):
             weighed(normal(4, 8), way=way)
+
+
+def test_loops_go_over_pairs_and_numbered_items() -> None:
+    @kernel
+    def scaled(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        out = tile.load(x, rows=T.m, cols=T.n)
+        for at, (scale, shift) in enumerate(zip((2.0, 0.5), (1.0, 3.0), strict=True)):
+            out = out * scale + shift * at
+        return out
+
+    x = normal(5, 9)
+    np.testing.assert_array_equal(agree(scaled, x)[0], x * np.float32(2) * np.float32(0.5) + np.float32(3))
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        (lambda: zip((1, 2), (3,), strict=True), r"Python raised: zip\(\) argument 2 is shorter"),
+        (lambda: range(1 << 60), "this one has more than 256 iterations"),
+        (lambda: zip(range(1 << 60), range(1 << 60), strict=True), "this one has more than 256 iterations"),
+    ],
+    ids=["of other lengths", "long", "long pairs"],
+)
+def test_loops_that_cannot_be_unrolled_are_refused(over: Callable[[], Any], said: str) -> None:
+    @kernel
+    def added(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        out = tile.load(x, rows=T.m, cols=T.n)
+        for _ in over():
+            out = out + 1.0
+        return out
+
+    with pytest.raises(KernelError, match=said):
+        added(normal(2, 3))

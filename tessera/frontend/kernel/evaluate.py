@@ -14,9 +14,10 @@ import builtins
 import inspect
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import numpy as np
 
@@ -200,11 +201,12 @@ class Evaluator:
             raise self.refuse(
                 node.iter, f"a kernel cannot loop over {type(over).__name__}", "loop over `tile.range_n(x.shape, T.n)`"
             )
-        items: list[Any] = list(over)  # pyright: ignore[reportUnknownArgumentType]
+        first = islice(cast("Iterable[Any]", over), UNROLLED + 1)
+        items: list[Any] = self._run(node.iter, lambda: list(first))
         if len(items) > UNROLLED:
             raise self.refuse(
                 node.iter,
-                f"a Python loop is unrolled, and this one has {len(items)} iterations of at most {UNROLLED}",
+                f"a Python loop is unrolled, and this one has more than {UNROLLED} iterations",
                 "loop over blocks with `tile.steps(size, by=...)`",
             )
         for item in items:
