@@ -111,6 +111,8 @@ def test_what_is_suggested_is_a_parameter_that_may_be_passed_by_name() -> None:
     assert "write `correction=0`" in str(answer(ts.ops.var, x=ts.ones((2,)), unbiased=False))
     assert "write `labels=...`" in str(answer(ts.ops.cross_entropy, target=ts.ones((2,))))
     assert "write `ts.ops.maximum(x, y)`" in str(answer(ts.ops.max, x=1, other=2))
+    assert "write `x + alpha * y`" in str(answer(ts.ops.add, x=1, y=2, alpha=2))
+    assert "write `x - alpha * y`" in str(answer(ts.ops.sub, x=1, y=2, alpha=2))
 
 
 def test_functions_that_advice_names_exist() -> None:
@@ -123,6 +125,8 @@ def test_functions_that_advice_names_exist() -> None:
                 found: Any = ts
                 for part in path.split(".")[1:]:
                     found = getattr(found, part)
+            for update in re.findall(r"\.at\[\w+\]\.(\w+)", written):
+                assert hasattr(ts.ones((2,)).at[0], update), name
     assert all(own and other not in own for other, own in SAME.items())
 
 
