@@ -257,7 +257,10 @@ def _slogdet(a: Any) -> tuple[Any, Any]:
     size = ops.abs(pivots)
     # Of a zero the sign is zero, and what follows a zero pivot is no number.
     is_singular = ops.any(size == 0, -1)
-    phases = ops.prod(pivots / ops.where(size == 0, 1.0, size), -1) * ops.astype(_parity(order), dtype_of(packed))
+    shares = pivots / ops.where(size == 0, 1.0, size)
+    if dtype_of(packed).is_float:
+        shares = ops.where(ops.isinf(size), ops.copysign(1.0, pivots), shares)
+    phases = ops.prod(shares, -1) * ops.astype(_parity(order), dtype_of(packed))
     logarithm = ops.sum(ops.log(size), -1)
     return ops.where(is_singular, 0.0, phases), ops.where(is_singular, -math.inf, logarithm)
 

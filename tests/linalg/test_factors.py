@@ -151,6 +151,12 @@ def test_singular_matrices_do_not_raise() -> None:
     assert not np.asarray(linalg.lu(zeros).lu).any()
 
 
+def test_infinite_pivots_have_a_sign() -> None:
+    a = np.array([[1.0, 2.0], [-np.inf, 3.0]])
+    assert float(linalg.det(a)) == np.inf
+    assert tuple(map(float, linalg.slogdet(a))) == (1.0, np.inf)
+
+
 @pytest.mark.parametrize("n", [0, 2, pytest.param(33, marks=LARGE)])
 def test_determinants_are_those_of_numpy(n: int) -> None:
     a = np.stack([numbers(n, n), numbers(n, n, seed=1)])
