@@ -132,8 +132,8 @@ class _Planes:
         self.finish = outline_epilogue(f, plan.shape, self.any)
         self.image = self.any.scratch
         self.results = f.gep(self.image, CAPACITY, self.element)
-        self.turned = f.gep(self.results, own.apart * own.lanes, self.element)
-        self.factors = f.gep(self.turned, own.apart * own.lanes, self.element)
+        self.in_lanes = f.gep(self.results, own.apart * own.lanes, self.element)
+        self.factors = f.gep(self.in_lanes, own.apart * own.lanes, self.element)
         self.planes, self.weights = f.alloca("ptr", own.lanes), f.alloca("ptr", own.lanes)
 
     def write(self, first: Value, last: Value) -> None:
@@ -214,7 +214,7 @@ class _Planes:
 
         def row(i: Value) -> None:
             line = self._at(self.image, f.mul(f.add(at, i), own.rows.stride * own.pitch))
-            out = self._at(self.turned, f.mul(i, width))
+            out = self._at(self.in_lanes, f.mul(i, width))
 
             def block(number: Value) -> None:
                 x = f.smin(f.mul(number, own.block), width - own.block)
@@ -245,7 +245,7 @@ class _Planes:
         f, lanes, type_ = self.f, self.lanes, vector(self.element, self.lanes)
 
         def square(at: Value) -> None:
-            values = [f.load(self._at(self.turned, f.add(at, number)), type_) for number in range(lanes)]
+            values = [f.load(self._at(self.in_lanes, f.add(at, number)), type_) for number in range(lanes)]
             for lane, value in enumerate(transpose(f, values)):
                 f.store(value, f.gep(self.results, f.add(at, lane * self.own.apart), self.element))
 

@@ -120,12 +120,12 @@ def check_kernel_effects(kernel: SpecOp) -> None:
 
     Nor does it communicate: a kernel with collectives was split into kernels with exchanges between them.
     """
-    speaker = next((op for op in ops_inside(kernel) if own_effects(op).has("collective")), None)
-    if speaker is not None:
+    first = next((op for op in ops_inside(kernel) if own_effects(op).has("collective")), None)
+    if first is not None:
         raise EffectError(
-            f"kernel `@{kernel.value('symbol')}` communicates by `{speaker.name}`, and what runs are the parts of it "
+            f"kernel `@{kernel.value('symbol')}` communicates by `{first.name}`, and what runs are the parts of it "
             "between its collectives",
-            span=_span_of(speaker),
+            span=_span_of(first),
             fix="split it: `split_at_collectives` makes the parts, and the host program exchanges between them",
         )
     declared = declared_effects(kernel)
