@@ -150,3 +150,13 @@ ttile.kernel @read(%table: !ttile.buffer<[4], i32>) attributes {symbols = ["M", 
   %y = ttile.all_reduce %x, %o, %z {axis = "tp", size = [2], op = "sum", coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [M, N], shape = [M, N]} : (!ttile.tile<[8, 16], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[8, 16], f32>
   ttile.return
 }
+// -----
+// CHECK: error[T0501]: `ttile.all_gather` gives 1000000000000000 tiles of {{.*}}, not
+ttile.kernel @more_ranks_than_memory() attributes {symbols = ["M", "N"], grid = [M], writes = []} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %i = ttile.index %p {names = ["p"], expr = 8*p} : (!ttile.index) -> !ttile.index
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %x = ttile.constant {value = 1.0} : () -> !ttile.tile<[8, 16], f32>
+  %y = ttile.all_gather %x, %i, %z {axis = "tp", size = [1000000000000000], coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [M, N], shape = [M, N]} : (!ttile.tile<[8, 16], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[8, 16], f32>
+  ttile.return
+}

@@ -39,7 +39,7 @@ def _check(op: SpecOp, sent: int, received: int) -> None:
     type = tiles[0].type if tiles else None
     if not isinstance(type, TileAttr) or any(tile.type != type for tile in tiles):
         op.fail(f"`{op.name}` takes {_count(sent)} of one type, got {', '.join(str(tile.type) for tile in tiles)}")
-    if results != [type] * received:
+    if len(results) != received or any(result != type for result in results):
         op.fail(f"`{op.name}` gives {_count(received)} of {type}, not {', '.join(map(str, results))}")
     _check_place(op, tiles[0], sent)
     _check_uniform(op, op.operands[sent:])
