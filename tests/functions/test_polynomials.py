@@ -115,3 +115,17 @@ def test_the_number_of_two_is_that_of_pytorch() -> None:
         assert own(ts.array([1, 5]), 3).dtype is ts.i64
     slopes = ts.grad(lambda x, y: ops.fmax(x, y).sum(), (0, 1))(np.array([nan, 1.0, 3.0]), np.array([2.0, nan, 5.0]))
     assert [np.asarray(one).tolist() for one in slopes] == [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+
+
+def test_windows_of_kaiser_are_finite_where_bessel_functions_are_not() -> None:
+    found = np.asarray(ops.kaiser_window(5, 1e5, dtype=ts.f64))
+    assert found[2:4].max() < 1
+    assert np.isfinite(found).all()
+    wide = np.asarray(ops.kaiser_window(5, 700.0, periodic=False, dtype=ts.f64))
+    np.testing.assert_allclose(wide[2], 1.0)
+
+
+@pytest.mark.parametrize("weights", [0.5, []])
+def test_weights_of_cosines_are_a_list(weights: Any) -> None:
+    with pytest.raises(ArgumentError, match="takes `weights` as a list of at least one number, got"):
+        ops.general_cosine_window(4, weights)

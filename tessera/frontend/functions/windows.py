@@ -14,7 +14,8 @@ from tessera.frontend.arguments import check_bool, check_number
 from tessera.frontend.functions import elementwise as e
 from tessera.frontend.functions.creation import iota
 from tessera.frontend.functions.operands import as_tensor, cast
-from tessera.frontend.functions.special_series import i0
+from tessera.frontend.functions.special_series import i0e
+from tessera.frontend.pytree import is_sequence
 from tessera.frontend.size import Size
 from tessera.types.dtype import f32, f64, parse_dtype
 
@@ -38,6 +39,11 @@ def general_cosine_window(n: Any, weights: Any, *, periodic: bool = True, dtype:
 
 
 def _cosines(name: str, n: Any, weights: Any, periodic: bool, dtype: Any) -> Any:
+    if not is_sequence(weights) or not weights:
+        raise ArgumentError(
+            f"`{name}` takes `weights` as a list of at least one number, got {weights!r}",
+            fix="write `weights=[0.5, 0.5]`",
+        )
     at, period, is_alone = _positions(name, n, periodic)
     angle = e.mul(e.div(at, period), 2.0 * math.pi)
     total: Any = as_tensor(0.0, f64)
@@ -111,7 +117,9 @@ def kaiser_window(n: Any, beta: float = 12.0, *, periodic: bool = True, dtype: A
     at, period, is_alone = _positions("kaiser_window", n, periodic)
     t = e.sub(e.div(e.mul(at, 2.0), period), 1.0)
     inside = e.maximum(e.sub(1.0, e.mul(t, t)), 0.0)
-    made = e.div(i0(e.mul(e.sqrt(inside), shape)), i0(as_tensor(shape, f64)))
+    # Both Bessel functions are scaled, as those of a large `beta` are out of range.
+    at_edge = e.mul(e.sqrt(inside), abs(shape))
+    made = e.mul(e.div(i0e(at_edge), i0e(as_tensor(shape, f64))), e.exp(e.sub(at_edge, abs(shape))))
     return cast(e.where(is_alone, 1.0, made), parse_dtype(dtype))
 
 
