@@ -47,40 +47,164 @@ EXCEPTIONS = {
     "torch._scaled_mm_v2": (INTERNAL, _SCALED),
 }
 """Names whose last part means something else, and those behind other ops."""
-NOTES = {
-    "argmax": "the first of equal elements",
-    "gather": "it takes rows by index: PyTorch's is `tessera.ops.take_along_axis`",
-    "max": "values alone: `tessera.ops.argmax` has the indices",
-    "median": "the mean of the middle two, as NumPy's",
-    "min": "values alone: `tessera.ops.argmin` has the indices",
-    "nanmedian": "the mean of the middle two, as NumPy's",
-    "scatter": "it writes rows by index: PyTorch's is `tessera.ops.put_along_axis`",
-    "scatter_add": "it adds rows by index",
-    "std": "`correction=0` unless it is passed, as NumPy's",
-    "svd": "`tessera.linalg.svd` gives V transposed, as `torch.linalg.svd` does",
-    "take": "along an axis: of all elements with `x.reshape(-1)`",
-    "transpose": "it takes all axes: PyTorch's is `tessera.ops.swapaxes`",
-    "unfold": "windows of an image: along one axis, write `x[positions]`",
-    "var": "`correction=0` unless it is passed, as NumPy's",
+NAMESAKES = ("dist", "empty")
+"""Names that something else has here, and so are answered as those that are not here."""
+_INFINITE = "tessera.ops.where(mask, x, -math.inf)"
+_NAN = "tessera.ops.where(mask, x, math.nan)"
+_KEPT = "NaN in `x` is left out with what the mask leaves out"
+MASKED = {
+    "amax": f"tessera.ops.max({_INFINITE}, axis)",
+    "amin": "tessera.ops.min(tessera.ops.where(mask, x, math.inf), axis)",
+    "argmax": f"tessera.ops.argmax({_INFINITE}, axis)",
+    "argmin": "tessera.ops.argmin(tessera.ops.where(mask, x, math.inf), axis)",
+    "cumprod": "tessera.ops.cumprod(tessera.ops.where(mask, x, 1), axis)",
+    "cumsum": "tessera.ops.cumsum(tessera.ops.where(mask, x, 0), axis)",
+    "log_softmax": f"tessera.ops.log_softmax({_INFINITE}, axis)",
+    "logaddexp": f"tessera.ops.logaddexp({_INFINITE}, tessera.ops.where(mask_of_y, y, -math.inf))",
+    "logsumexp": f"tessera.ops.logsumexp({_INFINITE}, axis)",
+    "mean": f"tessera.ops.nanmean({_NAN}, axis)",
+    "median": f"tessera.ops.nanmedian({_NAN}, axis)",
+    "norm": "tessera.ops.norm(tessera.ops.where(mask, x, 0), axis, order=p)",
+    "normalize": "tessera.ops.normalize(tessera.ops.where(mask, x, 0), axis, order=p)",
+    "prod": "tessera.ops.prod(tessera.ops.where(mask, x, 1), axis)",
+    "softmax": f"tessera.ops.softmax({_INFINITE}, axis)",
+    "softmin": "tessera.ops.softmax(tessera.ops.where(mask, -x, -math.inf), axis)",
+    "std": f"tessera.ops.nanstd({_NAN}, axis, correction=1)",
+    "sum": "tessera.ops.sum(tessera.ops.where(mask, x, 0), axis)",
+    "var": f"tessera.ops.nanvar({_NAN}, axis, correction=1)",
 }
-"""What differs in a function of the same name."""
+"""What functions of `torch.masked` are here."""
+_MIDDLE = "the mean of the middle two, as NumPy's: PyTorch's is the lower one"
+_UNBIASED = "`correction=0` unless it is passed, as NumPy's: write `tessera.ops.{0}(x, correction=1)`"
+_LAST = "along the last axis unless `axis` is passed, PyTorch's along axis 1: write `tessera.{0}, axis=1)`"
+_LU = (
+    "L and U in one matrix, and the permutation of rows: write `tessera.ops.eye(n)[tessera.linalg.lu(a).permutation].T`"
+    " for P, `tessera.ops.tril(lu, -1) + tessera.ops.eye(n)` for L and `tessera.ops.triu(lu)` for U"
+)
+_BIAS = "a bias is no argument: write `tessera.ops.{0}(image, filters) + bias[{1}]`"
+_SPATIAL = {"1d": ":, None", "2d": ":, None, None", "3d": ":, None, None, None"}
+_DRAWN = "it takes a key, and a shape: write `tessera.random.{0}`"
+NOTES = {
+    **{f"nn.functional.{name}{dims}": _BIAS.format(name + dims, _SPATIAL[dims])
+       for name in ("conv", "conv_transpose") for dims in _SPATIAL},
+    "bernoulli": _DRAWN.format("bernoulli(key, p, shape)"),
+    "cauchy": _DRAWN.format("cauchy(key, shape)"),
+    "exponential": _DRAWN.format("exponential(key, shape)"),
+    "geometric": _DRAWN.format("geometric(key, shape, p)"),
+    "normal": _DRAWN.format("normal(key, shape, mean=mean, std=std)"),
+    "randint": _DRAWN.format("randint(key, shape, low, high)"),
+    "uniform": _DRAWN.format("uniform(key, shape, low=low, high=high)"),
+    "nn.functional.dropout": "it takes a key: write `tessera.random.dropout(x, key, 0.1)`",
+    "nn.functional.alpha_dropout": "it takes a key: write `tessera.random.alpha_dropout(x, key, 0.1)`",
+    "argmax": "the first of equal elements",
+    "bincount": "the length is an argument: write `tessera.ops.bincount(x, length)`",
+    "block_diag": "of matrices: write `x[None]` for a vector",
+    "cov": "without weights",
+    "cross": "the last axis unless `axis` is passed, PyTorch's the first of size 3",
+    "cummax": "values alone",
+    "cummin": "values alone",
+    "flatten": "all axes: write `x.reshape(x.shape[0], -1)` for PyTorch's `flatten(x, 1)`",
+    "gather": (
+        "a position for each leading axis, which stand in the last axis of the indices: write"
+        " `tessera.ops.take_along_axis(x, indices, axis)`, of indices as long as `x` along other axes"
+    ),
+    "histogram": "counts are integers",
+    "linalg.lu": _LU,
+    "linalg.solve_triangular": "of an upper matrix unless `lower=True`; `unit_diagonal` is PyTorch's `unitriangular`",
+    "linalg.vander": "powers descend, as NumPy's: write `tessera.ops.vander(x, increasing=True)`",
+    "logit": "without `eps`: write `tessera.ops.logit(tessera.ops.clamp(x, eps, 1 - eps))`",
+    "lu": "a matrix with L and U, and the permutation of rows, where PyTorch has pivots",
+    "linalg.lu_factor": "the permutation of rows, where PyTorch has pivots",
+    "linalg.lu_factor_ex": "the permutation of rows, where PyTorch has pivots",
+    "masked.mean": _KEPT,
+    "masked.median": f"{_MIDDLE}; {_KEPT}",
+    "masked.std": _KEPT,
+    "masked.var": _KEPT,
+    "meshgrid": "`indexing` is `xy` unless it is passed, as NumPy's: write `tessera.ops.meshgrid(a, b, indexing='ij')`",
+    "nn.functional.batch_norm": "with the mean and variance that are passed: `tessera.nn.BatchNorm` computes them",
+    "nn.functional.binary_cross_entropy": (
+        "of logits: write `tessera.nn.binary_cross_entropy(tessera.ops.logit(p), y)` for probabilities"
+    ),
+    "nn.functional.cosine_similarity": _LAST.format("nn.cosine_similarity(x, y"),
+    "nn.functional.cross_entropy": (
+        "classes are the last axis, PyTorch's axis 1: write"
+        " `tessera.ops.cross_entropy(tessera.ops.moveaxis(logits, 1, -1), labels)`"
+    ),
+    "nn.functional.embedding": "the table comes first: write `tessera.ops.embedding(table, indices)`",
+    "nn.functional.embedding_bag": (
+        "the table comes first, and bags are an axis: write `tessera.ops.embedding_bag(table, indices)`"
+    ),
+    "nn.functional.grid_sample": "`linear` is PyTorch's `bilinear`, `cubic` `bicubic`, and `padding` `padding_mode`",
+    "nn.functional.instance_norm": "without running means and variances",
+    "nn.functional.interpolate": "`linear` is PyTorch's `bilinear`, `cubic` its `bicubic`; there is no `scale_factor`",
+    "nn.functional.nll_loss": (
+        "classes are the last axis, PyTorch's axis 1: write"
+        " `tessera.nn.nll_loss(tessera.ops.moveaxis(logits, 1, -1), labels)`"
+    ),
+    "nn.functional.normalize": _LAST.format("ops.normalize(x, order=p"),
+    "nn.functional.one_hot": (
+        "floats unless a dtype is passed, and the number of classes is an argument: write"
+        " `tessera.ops.one_hot(classes, n, tessera.i64)`"
+    ),
+    "nn.functional.pad": (
+        "a pair for each axis, the first axis first: write `tessera.ops.pad(x, ((0, 0), (1, 2)))` for PyTorch's"
+        " `pad(x, (1, 2))` of a matrix; one pair is for all axes"
+    ),
+    "nn.functional.rms_norm": "`eps` is 1e-5, PyTorch's the difference of 1 and the next number of the dtype",
+    "nn.functional.softplus": "`beta` is 1: write `tessera.ops.softplus(beta * x) / beta` for another",
+    "nonzero": "a tuple of positions, one tensor for each axis, as NumPy's: write `tessera.ops.argwhere(x)`",
+    "norm": "the axes come second, and `order` by name: write `tessera.ops.norm(x, order=p)`",
+    "nanquantile": "`method` is PyTorch's `interpolation`",
+    "quantile": "`method` is PyTorch's `interpolation`",
+    "round": "to integers: write `tessera.ops.round(x * 100) / 100` for 2 decimals",
+    "searchsorted": "`side='right'` is PyTorch's `right=True`",
+    "sort": "values alone: write `tessera.ops.sort(x), tessera.ops.argsort(x)` for both",
+    "split": "a number of equal parts, PyTorch's a size of parts: write `tessera.ops.split(x, [3, 1])` with sizes",
+    "unique": "values alone",
+    "max": "values alone: `tessera.ops.argmax` has the indices",
+    "median": _MIDDLE,
+    "min": "values alone: `tessera.ops.argmin` has the indices",
+    "nanmedian": _MIDDLE,
+    "scatter": (
+        "it writes rows by index: write `tessera.ops.put_along_axis(x, indices, values, axis)`, of indices as long as"
+        " `x` along other axes"
+    ),
+    "scatter_add": (
+        "it adds rows by index: write `x.at[indices, tessera.arange(n)].add(values)` for axis 0 of a matrix"
+    ),
+    "std": _UNBIASED.format("std"),
+    "svd": "V transposed, as `torch.linalg.svd` has it: write `tessera.linalg.svd(a, full_matrices=False)`",
+    "take": "along an axis: write `tessera.ops.take(x.reshape(-1), indices)` for PyTorch's",
+    "transpose": "it takes all axes: write `tessera.ops.swapaxes(x, 0, 1)` for two",
+    "unfold": (
+        "windows of an image: write `x[step * tessera.arange(count)[:, None] + tessera.arange(size)]` of a vector"
+    ),
+    "var": _UNBIASED.format("var"),
+}  # fmt: skip
+"""What differs from PyTorch's op."""
 OPENING = """# Ops of PyTorch by name
 
-<!-- Made by scripts/torch_ops.py from PyTorch's op database; change the tables of tessera/api, not this page. -->
+<!-- Made by scripts/torch_ops.py from PyTorch's op database: change its tables and those of tessera/api, not this. -->
 
 Every op of the op database of {version}: {count} names. {here} are **here**, {write} are an expression of ours, which
 `ts.<name>` tells who asks for it, {absent} are absent for the reason that stands beside them, and {internal} are
-internal to PyTorch. [Coming from PyTorch](from-pytorch.md) says what else is different.
+internal to PyTorch. Arguments have the names of NumPy's (`axis`, `keepdims`); the last column says what else differs
+from PyTorch's op. [Coming from PyTorch](from-pytorch.md) is about the rest.
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """An op of PyTorch: its name, whether it is here, and what to write."""
+    """An op of PyTorch: its name, whether it is here, what to write, and how that differs."""
 
     name: str
     kind: str
     answer: str
+
+    @property
+    def note(self) -> str:
+        """What differs from PyTorch's op."""
+        return NOTES.get(self.name, "")
 
     @property
     def group(self) -> str:
@@ -106,17 +230,16 @@ def classify(name: str) -> Row:
     if name.startswith("torch.ops."):
         return Row(name, INTERNAL, _KERNEL)
     if space == "masked":
-        return Row(name, WRITE, advice_for("tessera", "masked"))
-    for home in HOMES.get(space.partition(".")[0], HOMES[""]):
+        return Row(name, WRITE, f"write `{MASKED[last]}`")
+    for home in () if name in NAMESAKES else HOMES.get(space.partition(".")[0], HOMES[""]):
         module = importlib.import_module(f"tessera.{home}".rstrip("."))
         if last in module.__all__ or last in getattr(module, "_LIBRARY", ()):
-            note = NOTES.get(name, "")
-            return Row(name, HERE, f"`{module.__name__}.{last}`" + (f": {note}" if note else ""))
-    if hasattr(ts.Tensor, last):
+            return Row(name, HERE, f"`{module.__name__}.{last}`")
+    if hasattr(ts.Tensor, last) and name not in NAMESAKES:
         return Row(name, HERE, f"`tessera.Tensor.{last}`")
     if last.startswith("_"):
         return Row(name, INTERNAL, "an op behind others, which has no name for users")
-    advice = advice_for("tessera", last)
+    advice = advice_for("tessera.ops" if name in NAMESAKES else "tessera", last)
     if not advice or "did you mean" in advice:
         raise LookupError(f"nobody says what PyTorch's `{name}` is here: write it into tessera/api/names_of_torch.py")
     is_absent = advice.startswith(("there is no", "there are no", "it is not here"))
@@ -130,8 +253,13 @@ def render(rows: Iterable[Row], version: str) -> str:
     parts = [OPENING.format(version=version, count=len(listed), **counts)]
     for group, members in groupby(listed, key=lambda row: row.group):
         title = group if " " in group else f"torch.{group}".rstrip(".")
-        parts.append(f"\n## {title}\n\n| op | {'what it is' if ' ' in group else 'here'} |\n|---|---|\n")
-        parts += [f"| `{row.name}` | {row.answer.replace('|', '&#124;')} |\n" for row in members]
+        parts.append(
+            f"\n## {title}\n\n| op | {'what it is' if ' ' in group else 'here'} | what differs |\n|---|---|---|\n"
+        )
+        parts += [
+            f"| `{row.name}` | {row.answer.replace('|', '&#124;')} | {row.note} |\n".replace("|  |", "| |")
+            for row in members
+        ]
     return "".join(parts)
 
 

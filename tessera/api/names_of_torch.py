@@ -35,8 +35,12 @@ _JITERATOR_NAMES = (
     "jiterator_unary jiterator_binary jiterator_binary_return_by_ref jiterator_2inputs_2outputs"
     " jiterator_4inputs_with_extra_args"
 )
-_MASKED = "write `tessera.ops.sum(tessera.ops.where(mask, x, 0))`, and other functions with a value that does not count"
-_COPIES = "diagonal expand narrow permute squeeze transpose unfold unsqueeze split"
+_MASKED = (
+    "write `tessera.ops.sum(tessera.ops.where(mask, x, 0), axis)`, and so others, each with what does not count in it:"
+    " 1 in a product, `-math.inf` in a maximum"
+)
+_REDUCED = "and so with `add`, `mul`, `max` or `min`: a mean is a sum of values divided by one of ones"
+_COPIES = "diagonal expand narrow permute squeeze unsqueeze"
 """What has a second name in PyTorch for a result that is no view."""
 
 TORCH: Mapping[str, str] = {
@@ -59,7 +63,8 @@ TORCH: Mapping[str, str] = {
     **write_instead("modified_bessel_i1", "ops.i1(x)"),
     **write_instead("softmin", "ops.softmax(-x, axis)"),
     **write_instead("rrelu", "ops.where(x > 0, x, x * tessera.random.uniform(key, x.shape, low=1 / 8, high=1 / 3))"),
-    **write_instead("isreal", "ops.full(x.shape, True)"),
+    **write_instead("isreal", "ops.eq(tessera.ops.imag(x), 0)"),
+    **write_instead("float_power", "ops.pow(a.cast(tessera.f64), b.cast(tessera.f64))"),
     **write_instead("complex64 cfloat", "c64"),
     **write_instead("complex128 cdouble", "c128"),
     **write_instead("conj_physical resolve_conj", "ops.conj(z)"),
@@ -72,6 +77,8 @@ TORCH: Mapping[str, str] = {
         "complex tensors are `tessera.c64` or `tessera.c128`, and no function makes a view of one",
     ),
     # Products.
+    **write_instead("inner", "ops.tensordot(a, b, ([-1], [-1]))"),
+    **write_instead("vdot", "ops.sum(tessera.ops.conj(a) * b)"),
     **write_instead("addmv", "ops.add(y, tessera.ops.matmul(a, x))"),
     **write_instead("addr", "ops.add(x, tessera.ops.outer(a, b))"),
     **write_instead("baddbmm", "ops.add(x, tessera.ops.matmul(a, b))"),
@@ -84,6 +91,14 @@ TORCH: Mapping[str, str] = {
         "write `x[tessera.ops.concat([tessera.ops.full((1,), True), x[1:] != x[:-1]])]`, of a vector with elements"
     ),
     "masked": _MASKED,
+    "equal": (
+        "write `a.shape == b.shape and bool(tessera.ops.all(a == b))` for one answer, and `tessera.ops.eq(a, b)` for"
+        " one of each element"
+    ),
+    "gradient": (
+        "write `tessera.ops.concat([x[1:2] - x[:1], (x[2:] - x[:-2]) / 2, x[-1:] - x[-2:-1]])` for differences of"
+        " samples along axis 0, and `tessera.grad(loss)(params)` for the derivatives of a function"
+    ),
     "hash_tensor": "there is no hash of a tensor: hash `x.tobytes()`",
     **dict.fromkeys(("igamma", "igammac"), "there is no incomplete gamma function"),
     **write_instead("histogramdd histogram2d", "ops.bincount(tessera.ops.ravel_multi_index(bins, sizes), length)"),
@@ -109,7 +124,8 @@ TORCH: Mapping[str, str] = {
         " divide by the sum of windows made so"
     ),
     **dict.fromkeys(
-        ("signal", "windows"), "windows are functions: write `tessera.ops.hann_window(n)`, and others by their names"
+        ("signal", "windows"),
+        "windows are functions: write `tessera.ops.hann_window(n, periodic=False)`, and others by their names",
     ),
     **write_instead("fft2", "xp.fft.fftn(x, axes=(-2, -1))"),
     **write_instead("ifft2", "xp.fft.ifftn(x, axes=(-2, -1))"),
@@ -119,19 +135,20 @@ TORCH: Mapping[str, str] = {
     **write_instead("hfftn", "xp.fft.irfftn(tessera.ops.conj(z), norm='forward')"),
     **write_instead("ihfft2", "ops.conj(tessera.xp.fft.rfftn(x, axes=(-2, -1), norm='forward'))"),
     **write_instead("ihfftn", "ops.conj(tessera.xp.fft.rfftn(x, norm='forward'))"),
-    **write_instead("hann hanning", "ops.hann_window(n)"),
-    **write_instead("hamming", "ops.hamming_window(n)"),
-    **write_instead("blackman", "ops.blackman_window(n)"),
-    **write_instead("bartlett", "ops.bartlett_window(n)"),
-    **write_instead("kaiser", "ops.kaiser_window(n, beta)"),
-    **write_instead("nuttall", "ops.nuttall_window(n)"),
-    **write_instead("gaussian", "ops.gaussian_window(n, std)"),
-    **write_instead("general_cosine", "ops.general_cosine_window(n, weights)"),
-    **write_instead("general_hamming", "ops.general_cosine_window(n, [alpha, 1 - alpha])"),
+    **write_instead("hann hanning", "ops.hann_window(n, periodic=False)"),
+    **write_instead("hamming", "ops.hamming_window(n, periodic=False)"),
+    **write_instead("blackman", "ops.blackman_window(n, periodic=False)"),
+    **write_instead("bartlett", "ops.bartlett_window(n, periodic=False)"),
+    **write_instead("kaiser", "ops.kaiser_window(n, beta, periodic=False)"),
+    **write_instead("nuttall", "ops.nuttall_window(n, periodic=False)"),
+    **write_instead("gaussian", "ops.gaussian_window(n, std, periodic=False)"),
+    **write_instead("general_cosine", "ops.general_cosine_window(n, weights, periodic=False)"),
+    **write_instead("general_hamming", "ops.general_cosine_window(n, [alpha, 1 - alpha], periodic=False)"),
     "special": "special functions are in `tessera.ops`",
     **write_instead("msort", "ops.sort(x, 0)"),
     **write_instead("kthvalue", "ops.sort(x, -1)[..., k - 1]"),
-    **write_instead("index_reduce", "ops.scatter_max(x, indices, updates, axis)"),
+    "index_reduce": f"write `x.at[indices].max(values)`, and `x.at[:, indices]` for axis 1, {_REDUCED}",
+    "scatter_reduce": f"write `x.at[indices, tessera.arange(n)].add(values)` for axis 0 of a matrix, {_REDUCED}",
     **write_instead("renorm", "ops.mul(x, tessera.ops.minimum(1, most / tessera.ops.norm(x, axes, keepdims=True)))"),
     # Elements at indices.
     **dict.fromkeys(("index_add", "index_put"), "write `x.at[indices].add(values)`, and `x.at[:, indices]` for axis 1"),
@@ -203,12 +220,15 @@ TORCH: Mapping[str, str] = {
     **dict.fromkeys(("as_strided", "as_strided_copy", "as_strided_scatter"), _STRIDES),
     **dict.fromkeys(("clone", "contiguous", "alias_copy"), _NO_COPY),
     **{f"{name}_copy": f"write `tessera.ops.{name}`" for name in _COPIES.split()},
+    **write_instead("transpose_copy", "ops.swapaxes(x, first, second)"),
+    "unfold_copy": "write `x[step * tessera.arange(count)[:, None] + tessera.arange(size)]` of a vector",
+    **write_instead("split_copy", "ops.split(x, [3, 4])"),
     **write_instead("view_copy", "ops.reshape(x, shape)"),
     **write_instead("unbind_copy", "ops.unstack(x, axis)"),
     **write_instead("t_copy", "ops.transpose(x)"),
     **write_instead("split_with_sizes_copy", "ops.split(x, [3, 4])"),
     # Losses, under other names.
-    **write_instead("kl_div", "nn.kl_divergence(log_prediction, target)"),
+    "kl_div": "write `tessera.nn.kl_divergence(log_prediction, target)`, whose mean is PyTorch's `batchmean`",
     **write_instead("sigmoid_focal_loss", "nn.focal_loss(logits, target)"),
     **write_instead("triplet_margin_with_distance_loss", "nn.triplet_margin_loss(anchor, positive, negative)"),
     **write_instead("multilabel_soft_margin_loss", "nn.binary_cross_entropy_with_logits(logits, target)"),
