@@ -218,7 +218,7 @@ def solve(a: Any, b: Any) -> Any:
     a = take_square("solve", a)
     is_vector = len(b.shape) == 1
     b = b[:, None] if is_vector else b
-    check_rows("solve", a, b)
+    check_rows("solve", a, b, is_vector=is_vector)
     x = solve_matrix(a, b)
     return x[..., 0] if is_vector else x
 

@@ -152,16 +152,26 @@ def check_square(op: str, a: Any, name: str = "a") -> None:
         )
 
 
-def check_rows(op: str, a: Any, b: Any) -> None:
-    """Raise ShapeError (T0101) unless a right-hand side has as many rows as the matrix."""
+def check_rows(op: str, a: Any, b: Any, *, is_vector: bool = False, is_transposed: bool = False) -> None:
+    """Raise ShapeError (T0101) unless a right-hand side has as many rows as the matrix.
+
+    Where a vector was given, `b` is that as one column; where it `is_transposed`, its columns were given.
+    """
     if len(b.shape) < 2:
         raise ShapeError(f"`{op}` takes `b` as a vector or as matrices, got a scalar", fix="write `b[None]`")
     rows = b.shape[-2]
     if isinstance(rows, int) and rows != a.shape[-2]:
+        of_columns = is_transposed and not is_vector
+        given = b.shape[:-1] if is_vector else (*b.shape[:-2], b.shape[-1], rows) if of_columns else b.shape
+        is_batch = not is_vector and not of_columns and b.shape[-1] == a.shape[-2]
+        dim = "columns" if of_columns else "rows"
         raise ShapeError(
-            f"`{op}` takes `b` with as many rows as `a`, got {rows} and {a.shape[-2]}",
-            notes=(f"`a` is {list(a.shape)}, and `b` is {list(b.shape)}", "rule: only a `b` of one dim is a vector"),
-            fix="write `b[..., None]` for a batch of vectors",
+            f"`{op}` takes `b` with as many {dim} as `a`, got {rows} and {a.shape[-2]}",
+            notes=(
+                f"`a` is {list(a.shape)}, and `b` is {list(given)}",
+                *(("rule: only a `b` of one dim is a vector",) if is_batch else ()),
+            ),
+            fix="write `b[..., None]` for a batch of vectors" if is_batch else f"give `b` {a.shape[-2]} {dim}",
         )
 
 

@@ -393,7 +393,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> LeastSquares:
     a = take_matrix("lstsq", a)
     is_vector = len(b.shape) == 1
     b = b[:, None] if is_vector else b
-    check_rows("lstsq", a, b)
+    check_rows("lstsq", a, b, is_vector=is_vector)
     u, s, vh = decompose_plain(a, False)
     is_kept = is_above(s, a, rcond)
     inverse = ops.where(is_kept, 1.0 / ops.where(is_kept, s, 1.0), 0.0)

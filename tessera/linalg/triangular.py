@@ -134,7 +134,7 @@ def solve_triangular(
         # x a = b is a^T x^T = b^T.
         a, lower, b = transpose(a), not lower, b if is_vector else transpose(b)
     b = b[:, None] if is_vector else b
-    check_rows(op, a, b)
+    check_rows(op, a, b, is_vector=is_vector, is_transposed=not left)
     x = solve_triangle(a, b, lower, unit_diagonal)
     return x[..., 0] if is_vector else x if left else transpose(x)
 

@@ -236,8 +236,18 @@ def test_what_is_refused() -> None:
     with pytest.raises(ShapeError, match="square") as caught:
         linalg.inv(np.ones((2, 3), np.float32))
     assert "`tessera.linalg.pinv`" in str(caught.value)
-    with pytest.raises(ShapeError, match="as many rows as `a`, got 2 and 3"):
+    with pytest.raises(ShapeError, match="as many rows as `a`, got 2 and 3") as caught:
         linalg.solve(np.eye(3), np.ones((2, 3)))
+    assert "write `b[..., None]`" in str(caught.value)
+    for call in (linalg.solve, linalg.solve_triangular, linalg.lstsq):
+        with pytest.raises(ShapeError, match="as many rows as `a`, got 4 and 3") as caught:
+            call(np.eye(3), np.ones(4))
+        assert "and `b` is [4]" in str(caught.value)
+        assert "give `b` 3 rows" in str(caught.value)
+    with pytest.raises(ShapeError, match="as many columns as `a`, got 4 and 3") as caught:
+        linalg.solve_triangular(np.eye(3), np.ones((2, 4)), left=False)
+    assert "and `b` is [2, 4]" in str(caught.value)
+    assert "give `b` 3 columns" in str(caught.value)
     with pytest.raises(ArgumentError, match="`mode` as one of 'reduced', 'complete', 'r'"):
         linalg.qr(np.eye(2), "economic")
     with pytest.raises(ShapeError, match="takes `b` as a vector or as matrices"):
