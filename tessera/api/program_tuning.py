@@ -68,6 +68,8 @@ NO_TIME = "no time was left for it"
 """Why a group was not tuned, behind those that took all of the time."""
 CUT = "the budget ended its search"
 """Why the safe plan of a group is no verdict: what was not measured may be faster."""
+SAME_PLANS = "all plans have the same code"
+"""Why a group had nothing to compare: each of its plans gives the code of the safe one."""
 Tell = Callable[["TuningStep"], None]
 
 
@@ -162,11 +164,13 @@ class TuningResult:
         lines = [f"{self.name}: {how}{ended}, {format_count(self.measurements, 'timed run')}"]
         for group in self.groups:
             gain = f", {group.gain:+.1%} by itself" if group.plan.choices and group.source == "measured" else ""
-            lines.append(f"  {group.name}: {group.plan} ({group.source}, {format_count(group.measured, 'plan')}{gain})")
+            count = f", {format_count(group.measured, 'plan')}" if group.trials and group.source != SAME_PLANS else ""
+            lines.append(f"  {group.name}: {group.plan} ({group.source}{count}{gain})")
         lines.append(f"  plan: {self.plan}")
         if self.decision is not None:
             found = self.decision
-            lines.append(f"  {found.gain:+.1%}, between {found.low:+.1%} and {found.high:+.1%}")
+            by = "" if found.accepted else f" by {found.plan}, the best of other plans of the whole program"
+            lines.append(f"  {found.gain:+.1%}, between {found.low:+.1%} and {found.high:+.1%}{by}")
             lines += [f"  kept the safe plan: {found.reason}"] if found.reason else []
         lines += [f"  {self.withheld}"] if self.withheld else []
         lines += [f"  measured in this process: {self.in_process}"] if self.in_process else []
@@ -295,7 +299,7 @@ class ProgramTuning:
         if is_cut and not plan.choices:
             return GroupResult(name, plan, CUT, gain, tuple(trials))
         is_same = bool(trials) and all(trial.reason == f"{SAME_CODE} {Plan()}" for trial in trials)
-        source = "all plans have the same code" if is_same else "measured"
+        source = SAME_PLANS if is_same else "measured"
         return GroupResult(name, plan, source, gain, tuple(trials))
 
     def _fits(self, name: str, entry: Entry) -> bool:

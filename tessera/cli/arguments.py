@@ -26,7 +26,7 @@ from tessera.api.kernel import Kernel
 from tessera.api.kv_cache import KVCache
 from tessera.cli.module_slice import SLICES, forget, slice_module
 from tessera.diagnostics.edit import source_lines
-from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.error import TesseraError, user_span
 from tessera.frontend.annotations import declared_form
 from tessera.frontend.pytree import unflatten
 from tessera.frontend.trace import TracedTensor
@@ -112,7 +112,8 @@ class Look:
         found = SLICES.get(_module_name(target))
         if found is not None and found.skipped_lines:
             lines = ", ".join(map(str, found.skipped_lines[:8])) + ", ..." * (len(found.skipped_lines) > 8)
-            self.say(f"not executed of {Path(found.file).name}: lines {lines} (--execute executes all)")
+            noun = "line" if len(found.skipped_lines) == 1 else "lines"
+            self.say(f"not executed of {Path(found.file).name}: {noun} {lines} (--execute executes all)")
         return function
 
 
@@ -505,10 +506,15 @@ def arrange(function: Jit | Kernel, arguments: Arguments) -> tuple[list[Any], di
 
 
 def call_described(work: Callable[[], Any]) -> Any:
-    """What `work` gives; raises TargetError for what the function itself raises, with what to write."""
+    """What `work` gives; raises TargetError for what the function itself raises, with what to write.
+
+    An error that is about the call as a whole has no span: its line would be of the command.
+    """
     try:
         return work()
-    except TesseraError:
+    except TesseraError as error:
+        if error.span is not None and error.span == user_span():
+            raise error.at(None) from error
         raise
     except Exception as error:
         raise TargetError(_describe_raised(error)) from error

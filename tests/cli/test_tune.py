@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tessera.api.program_tuning import TuningStep
+from tessera.api.program_tuning import SAME_PLANS, GroupResult, TuningResult, TuningStep
 from tessera.cli.main import app
 from tessera.cli.tune import LiveTable
+from tessera.tuner.acceptance import Decision
 from tessera.tuner.records import Plan, Trial
 from tessera.tuner.search import Progress
 from tests.tuner.programs.clocks import set_clock
@@ -28,6 +29,11 @@ def forward(x: ts.Tensor["B", 64, ts.f32], w: ts.Tensor[64, 96, ts.f32]):
 def talks(x: ts.Tensor[4, 4, ts.f32]):
     ts.debug_print("{}", x)
     return x @ x
+
+@ts.jit
+def waits(x: ts.Tensor[4, ts.f32]):
+    with ts.dist.mesh(tp=1):
+        return ts.dist.all_reduce(x, "tp")
 """
 
 
@@ -136,3 +142,22 @@ def test_without_a_terminal_there_are_lines() -> None:
     with table.draw():
         table.tell(step(1, 90.0))
     assert "exp_0123: 1 of 9 plans, the best 2.00x, 30 s left" in console.export_text()
+
+
+def test_a_function_that_waits_for_ranks_is_refused_without_a_line_of_the_command(module: str) -> None:
+    done = CliRunner().invoke(app, ["tune", f"{module}:waits", "--quiet"])
+    assert done.exit_code == 1
+    assert "`waits` waits for other ranks" in done.stdout
+    assert "-->" not in done.stdout
+
+
+def test_a_tuning_names_the_plan_that_was_slower_and_counts_none_of_equal_code() -> None:
+    trial = Trial(Plan.of({"row.runs@softmax": 1}), reason="the same code as the safe plan")
+    groups = (GroupResult("softmax", Plan(), SAME_PLANS, trials=(trial,)),)
+    decision = Decision(Plan.of({"fusion.row@softmax": False}), False, -0.02, -0.03, -0.01, "it is slower")
+    result = TuningResult("f", Plan(), "measured", decision, groups, None, 1.0, 120)
+    lines = str(result).splitlines()
+    assert lines[1] == "  softmax: the safe plan (all plans have the same code)"
+    assert lines[3].startswith(
+        "  -2.0%, between -3.0% and -1.0% by fusion.row@softmax = False, the best of other plans"
+    )
