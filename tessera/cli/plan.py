@@ -26,6 +26,10 @@ from tessera.types.rates import format_time
 
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
+_NARROW = 130
+"""Columns below which a table has the choices of a plan as lines of one cell, and leaves others to the page."""
+_IN_PLAN = ("schedule", "ZeRO", "recompute")
+_ON_PAGE = ("bubble", "exposed", "overlap")
 
 
 @dataclass(frozen=True)
@@ -126,12 +130,22 @@ def _search(model: ModelCost, cluster: Cluster, options: PlanOptions, look: Look
 
 
 def _print_plans(console: Console, steps: Sequence[Step], found: Search | None) -> None:
-    table = Table(show_edge=False)
-    for at, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if at < 4 else "right", overflow="fold")
+    is_wide = console.width >= _NARROW
+    shown = [name for name in COLUMNS if is_wide or name not in _IN_PLAN + _ON_PAGE]
+    table = Table(show_edge=False, show_lines=not is_wide)
+    for name in shown:
+        is_text = name in ("mesh", *_IN_PLAN)
+        table.add_column(name if is_wide or not is_text else "plan", justify="left" if is_text else "right")
     for step in steps:
-        table.add_row(*plan_row(step), style="" if step.fits else "red")
+        cells = dict(zip(COLUMNS, plan_row(step), strict=True))
+        if not is_wide:
+            choices = ", ".join(filter(None, [cells["schedule"], f"ZeRO {cells['ZeRO']}"]))
+            recompute = "" if cells["recompute"] == "none" else f"\nrecompute {cells['recompute']}"
+            cells["mesh"] += f"\n{choices}{recompute}"
+        table.add_row(*(cells[name] for name in shown), style="" if step.fits else "red")
     console.print(table)
+    if not is_wide:
+        console.print(Text(f"{', '.join(_ON_PAGE[:-1])} and {_ON_PAGE[-1]} are on the page"))
     if found is not None:
         batch = found.best.plan.batch
         text = f"{found.candidates} plans fit for a batch of {batch} sequences, {found.simulated} were simulated"

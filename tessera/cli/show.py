@@ -162,7 +162,10 @@ def show_profile(target: str, given: Given, output: str, look: Look | None = Non
     if arguments.chosen:
         sizes = ", ".join(f"{name} = {size}" for name, size in arguments.chosen.items())
         console.print(Text(f"run with {sizes}; for others, --size {next(reversed(arguments.chosen))}=1024"))
-    console.print(Text(f"{report} has it as a page; beside it are a trace for Perfetto, the tables and a flame graph"))
+    console.print(
+        Text(f"{report} has it as a page; beside it are a trace for Perfetto, the tables and a flame graph"),
+        soft_wrap=True,
+    )
     return 0
 
 

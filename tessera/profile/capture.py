@@ -20,8 +20,9 @@ from tessera.frontend.pytree import leaf_paths, map_leaves
 from tessera.profile.result import KernelEvent, Profile
 from tessera.runtime.launch import check_dims
 from tessera.runtime.timeline import Span, record_timeline
+from tessera.tuner.machine_rates import kept_rates
 from tessera.types.frozen import frozen
-from tessera.types.rates import Rates, rates_of
+from tessera.types.rates import Rates, format_count, rates_of
 from tessera.types.settings import Settings
 
 CALLS, SECONDS = 10, 1.0
@@ -47,6 +48,7 @@ def profile_call(function: Jit, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     sizes = check_dims(executable, [tuple(tensor.shape) for tensor in tensors])
     options = _compiled_options(here.options, made)
     plan = plan_program(made.traced.tape, options, _result_names(made))
+    rates, is_own = _rates_for(options, executable)
     inside = [one for one in spans if start <= one.start <= end]
     return Profile(
         name=here.name,
@@ -58,10 +60,11 @@ def profile_call(function: Jit, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         plan=plan,
         sizes=sizes,
         work=executable.metadata.get("work", ()),
-        rates=_rates_for(options, executable),
+        rates=rates,
         tape=made.traced.tape,
         options=options,
         missed=missed,
+        is_machine_measured=is_own,
     )
 
 
@@ -167,15 +170,15 @@ def _events(plan: ProgramPlan, spans: Sequence[Span], start: int, sizes: Mapping
 
 def _describe_device(options: Options, executable: Any) -> str:
     if manifest_of(options.backend).runs_in_host_memory:
-        count = Settings.from_environment().threads
-        return f"{options.backend}, {count} thread{'s' * (count != 1)}"
+        return f"{options.backend}, {format_count(Settings.from_environment().threads, 'thread')}"
     return f"{options.backend} ({executable.metadata.get('architecture', 'some device')})"
 
 
-def _rates_for(options: Options, executable: Any) -> Rates | None:
-    """The measured rates of such a machine, with as many threads as there are here; None where there are none."""
+def _rates_for(options: Options, executable: Any) -> tuple[Rates | None, bool]:
+    """The rates of such a machine with as many threads as there are here, and whether this very one was measured."""
     machine = executable.metadata.get("architecture", options.backend)
-    rates = rates_of(machine)
-    if rates is None or not manifest_of(options.backend).runs_in_host_memory:
-        return rates
-    return rates.on(Settings.from_environment().threads)
+    kept = kept_rates(machine)
+    rates = kept or rates_of(machine)
+    if rates is not None and manifest_of(options.backend).runs_in_host_memory:
+        rates = rates.on(Settings.from_environment().threads)
+    return rates, kept is not None

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -19,7 +19,7 @@ from tessera.profile import trace
 from tessera.profile.memory import MemoryTimeline, memory_of
 from tessera.profile.roofline import GroupTimes, RooflineRow, roofline_rows, to_csv
 from tessera.types.frozen import frozen
-from tessera.types.rates import Rates, format_time
+from tessera.types.rates import Rates, format_count, format_time
 
 if TYPE_CHECKING:
     from tessera.compiler.options import Options
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _HASH = re.compile(r"_[0-9a-f]{10}\b")
 _WIDTH = 132
 """Columns of the table where nobody says how wide a terminal is."""
+_NARROW = 120
+"""Columns below which the table of kernels has no room for locations and hints: these are lines below it."""
 _ROWS = 16
 """Kernels and tensors that are printed; files have all."""
 
@@ -91,6 +93,8 @@ class Profile:
     options: Options
     missed: int = 0
     """Kernels that ran and that the timeline could not hold."""
+    is_machine_measured: bool = False
+    """Whether `rates` were measured on this very machine."""
 
     @cached_property
     def kernels(self) -> tuple[KernelEvent, ...]:
@@ -168,7 +172,7 @@ class Profile:
         return write_report(where / "report.html", self.name, self, lowering=self.lowering() if self.kernels else None)
 
     def __rich__(self) -> Group:
-        return Group(*_summary(self), _kernel_table(self), *_memory_lines(self))
+        return Group(*_summary(self), _Kernels(self), *_memory_lines(self))
 
     def __str__(self) -> str:
         out = io.StringIO()
@@ -203,15 +207,17 @@ def _summary(profile: Profile) -> list[Text]:
     calls = len(profile.times)
     whose = f"the fastest of {calls} calls" if calls > 1 else "one call"
     host = profile.duration - profile.kernel_time
+    ran = format_count(len(profile.kernels), "kernel")
     lines = [
         _shorten(f"{profile.name}{profile.signature}"),
-        f"{format_time(profile.duration)} ({whose}) on {profile.device}: {len(profile.kernels)} kernels "
+        f"{format_time(profile.duration)} ({whose}) on {profile.device}: {ran} "
         f"{format_time(profile.kernel_time)}, host {format_time(host)}",
     ]
     if profile.missed:
-        lines.append(f"{profile.missed} kernels more ran than a timeline holds; they are not shown")
+        lines.append(f"a timeline does not hold as many: {format_count(profile.missed, 'kernel')} more ran")
     if profile.rates is not None:
-        lines.append(f"bounds by rates as measured on {profile.rates.machine or 'some other machine'}")
+        other = f"{profile.rates.machine or 'some other machine'}; this one was not measured"
+        lines.append(f"bounds by rates as measured on {'this machine' if profile.is_machine_measured else other}")
     return [Text(lines[0], style="bold"), *map(Text, lines[1:])]
 
 
@@ -220,27 +226,54 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 2 * _WIDTH else f"{text[: 2 * _WIDTH - 40]} ... {text[-35:]}"
 
 
-def _kernel_table(profile: Profile) -> Table:
-    table = Table(highlight=False, pad_edge=False)
-    for name in ("kernel", "from"):
-        table.add_column(name, overflow="fold", ratio=3)
+class _Kernels:
+    """The table of kernels: locations and hints are columns where there is room, else lines below."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        is_wide = options.max_width >= _NARROW
+        yield _kernel_table(self.profile, is_wide)
+        if not is_wide:
+            for number, row in enumerate(self.profile.roofline[:_ROWS], 1):
+                yield Text(f"{number}. {': '.join(text for text in (_source_text(row), row.hint) if text)}")
+
+
+def _kernel_table(profile: Profile, is_wide: bool) -> Table:
+    table = Table(highlight=False, pad_edge=False) if is_wide else Table(box=None, highlight=False, pad_edge=False)
+    if not is_wide:
+        table.add_column("", justify="right", no_wrap=True)
+    table.add_column("kernel", overflow="fold", ratio=3)
+    if is_wide:
+        table.add_column("from", overflow="fold", ratio=3)
     for name in ("runs", "time", "of call", "Gflop/s", "GB/s", "of bound"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("hint", overflow="fold", ratio=4)
+    if is_wide:
+        table.add_column("hint", overflow="fold", ratio=4)
     rows = profile.roofline
-    for row in rows[:_ROWS]:
+    for number, row in enumerate(rows[:_ROWS], 1):
         per, of_call = max(row.time, 1e-9), row.time / max(profile.duration, 1)
         bound = f"{row.share:.0%} {row.bound_by}" if row.bound_by else "-"
-        cells = (f"{row.launches}", format_time(row.time), f"{of_call:.1%}")
-        rates = (f"{row.flops / per:.3g}", f"{row.bytes / per:.3g}", bound)
-        line = _short_lines(row.line) + f" {_shorten_path(row.argument)}" * bool(row.argument)
-        table.add_row(Text(short_name(row.kernel)), Text(line), *cells, *rates, Text(row.hint))
+        cells = [f"{row.launches}", format_time(row.time), f"{of_call:.1%}"]
+        cells += [f"{row.flops / per:.3g}", f"{row.bytes / per:.3g}", bound]
+        name = short_name(row.kernel)
+        if is_wide:
+            table.add_row(Text(name), Text(_source_text(row)), *cells, Text(row.hint))
+        else:
+            table.add_row(f"{number}.", Text(name), *cells)
     if len(rows) > _ROWS:
         rest = sum(row.time for row in rows[_ROWS:])
         count = sum(row.launches for row in rows[_ROWS:])
         of_call = f"{rest / max(profile.duration, 1):.1%}"
-        table.add_row(f"{len(rows) - _ROWS} more", "", f"{count}", format_time(rest), of_call, "", "", "", "")
+        more = [f"{len(rows) - _ROWS} more", ""] if is_wide else ["", f"{len(rows) - _ROWS} more"]
+        table.add_row(*more, f"{count}", format_time(rest), of_call)
     return table
+
+
+def _source_text(row: RooflineRow) -> str:
+    """Where a kernel is from, and the first argument of the program that it is given."""
+    return _short_lines(row.line) + f" {_shorten_path(row.argument)}" * bool(row.argument)
 
 
 def _shorten_path(text: str, most: int = 44) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.types.frozen import frozen
-from tessera.types.rates import Rates, Work, bounds, limits, work_in
+from tessera.types.rates import Rates, Work, bounds, format_count, limits, work_in
 
 COLUMNS = (
     "kernel",
@@ -163,7 +163,8 @@ def _hint(row: RooflineRow, facts: Mapping[str, Any], known: Sequence[tuple[Work
     cause = max(causes, key=lambda name: causes[name], default="")
     if cause and causes[cause] >= _HALF * row.time:
         if cause == "too few blocks":
-            return f"{work.blocks} blocks for {rates.units} cores or multiprocessors: larger sizes, or smaller tiles"
+            few = format_count(work.blocks or 0, "block")
+            return f"{few} for {rates.units} cores or multiprocessors: larger sizes, or smaller tiles"
         return "multiplies and adds are apart, for equal bits everywhere; `jit(fast_math=True)` fuses them"
     factor = f"{1 / max(row.share, 1e-9):.1f}x its bound"
     if facts["knob"]:

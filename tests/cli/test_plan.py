@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rich.console
 
 import tessera.planner
 from tessera.cli.arguments import Look
@@ -30,6 +32,22 @@ def test_one_mesh_is_a_table_and_a_page(tmp_path: Path, capsys: pytest.CaptureFi
     assert "http" not in text.replace("http://www.w3.org/", "")
     for part in ("<h2>Plans", "<h2>One step", "<h2>Memory", "<h2>Links", '"tracks": ["stage 0"'):
         assert part in text
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_cell_is_cut_in_a_terminal(
+    width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(rich.console.Console, "is_terminal", True)
+    options = PlanOptions("dp=2,tp=8,pp=4", batch=64, schedule="interleaved", chunks=4, output=str(tmp_path / "p.html"))
+    assert run("llama-3-70b", "h100", options) == 0
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    table = printed.splitlines()[2:7]
+    assert max(map(len, table)) <= width
+    for word in ("dp=2,tp=8,pp=4", "interleaved x4", "tokens/s", "MFU", "memory", "fits", " GB"):
+        assert any(word in line for line in table), printed
+    assert ("bubble, exposed and overlap are on the page" in printed) == (width == 80)
 
 
 def test_a_mesh_of_8192_ranks_is_planned_on_a_described_cluster(

@@ -47,6 +47,19 @@ def test_a_function_is_run_and_its_folder_written(module: str, tmp_path: Path) -
     assert [one["cat"] for one in trace["traceEvents"] if one["ph"] == "X"] == ["call", "kernel"]
 
 
+def test_the_table_of_kernels_fits_80_columns(module: str, tmp_path: Path) -> None:
+    command = ["profile", f"{module}:forward", "--size", "B=40", "--output", str(tmp_path)]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    (head,) = [at for at, line in enumerate(lines) if "of bound" in line]
+    assert lines[head].split() == ["kernel", "runs", "time", "of", "call", "Gflop/s", "GB/s", "of", "bound"]
+    assert lines[head + 1].split()[:3] == ["1.", "matmul_relu", "1"]
+    assert lines[head + 2].startswith("1. profiled_here.py:7 x: ")
+    assert max(map(len, lines[head : head + 3])) <= 80
+    assert "1 kernel " in done.stdout
+
+
 def test_sizes_that_nobody_asked_for_are_named(module: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["profile", f"{module}:forward", "--output", str(tmp_path), "--quiet"])
     assert done.exit_code == 0, done.output

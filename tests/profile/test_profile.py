@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import ctypes
+import dataclasses
 import io
 import json
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import tessera as ts
 from tessera import ops
@@ -300,3 +302,25 @@ def test_axes_have_round_numbers() -> None:
     assert Axis(0, 10, 0, 100).ticks() == [0, 2, 4, 6, 8, 10]
     assert Axis(0.02, 1500, 0, 100, is_log=True).ticks() == [0.1, 1, 10, 100, 1000]
     assert Axis(1, 100, 0, 100, is_log=True).at(10) == pytest.approx(50)
+
+
+def test_a_profile_says_whose_rates_bound_it(found: Profile) -> None:
+    assert "; this one was not measured" in str(found)
+    own = dataclasses.replace(found, is_machine_measured=True)
+    assert "bounds by rates as measured on this machine\n" in str(own)
+
+
+def test_lines_and_hints_are_below_a_narrow_table(found: Profile) -> None:
+    wide, narrow = ("\n".join(_lines(found, width)) for width in (132, 80))
+    assert "hint" in wide
+    assert "hint" not in narrow
+    table = narrow[narrow.index("kernel  ") :]
+    for number, row in enumerate(found.roofline, 1):
+        (line,) = (one for one in table.splitlines() if one.startswith(f"{number}. test_profile"))
+        assert re.match(rf"{number}\. test_profile\.py:\d+", line), line
+        assert row.hint.split()[0] in line
+
+
+def _lines(profile: Profile, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    return ["".join(part.text for part in line).rstrip() for line in console.render_lines(profile)]
