@@ -23,6 +23,7 @@ from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import MESH, Mesh, mesh_in_force, mesh_of
 from tessera.types.dim import Dim
 from tessera.types.promotion import float_of
+from tessera.types.rates import format_count
 from tessera.types.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _axes_of(devices: Any, sizes: dict[str, int]) -> dict[str, int]:
 
 def read_layout(layout: Any, sizes: Mapping[str, int]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """A layout as a value; raises ShardingError (T0307) where it names an axis that the mesh lacks."""
-    listed = ", ".join(f"`{axis}` ({size} ranks)" for axis, size in sizes.items()) or "no axis"
+    listed = ", ".join(f"`{axis}` ({format_count(size, 'rank')})" for axis, size in sizes.items()) or "no axis"
     if not isinstance(layout, Mapping):
         raise ArgumentError(
             f"`mesh` takes `layout` as axes by dim, got {layout!r}", fix='write `layout={"batch": "dp"}`'
@@ -195,7 +196,7 @@ def read_layout(layout: Any, sizes: Mapping[str, int]) -> tuple[tuple[str, tuple
 def open_axis(around: Mesh, axis: str) -> Generator[None]:
     """The scope of a mesh axis in a traced program; raises TracingError (T0201) for an axis that cannot be here."""
     trace: Any = dispatch.tracing()
-    listed = ", ".join(f"`{name}` ({size} ranks)" for name, size in around.axes) or "no axis"
+    listed = ", ".join(f"`{name}` ({format_count(size, 'rank')})" for name, size in around.axes) or "no axis"
     if not isinstance(axis, str) or axis not in around.sizes:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TracingError(
             f"`mesh.axis` takes an axis of the mesh, got {axis!r}",

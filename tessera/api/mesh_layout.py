@@ -17,6 +17,7 @@ from tessera.runtime.ranks.world import Mesh, mesh_in_force
 from tessera.types.annotation import NamedDims, TensorAnnotation
 from tessera.types.dtype import f32
 from tessera.types.frozen import frozen
+from tessera.types.rates import format_count
 from tessera.types.shape import TensorType
 from tessera.types.sharding import DimAxes, Sharding, check_sharding
 
@@ -192,7 +193,7 @@ def _axes_for(mesh: Mesh, what: str, dim: Any, fix: str) -> Any:
         return layout[dim]
     if len(mesh.axes) == 1:
         return mesh.axes[0][0]
-    listed = ", ".join(f"`{axis}` ({size} ranks)" for axis, size in mesh.axes) or "none"
+    listed = ", ".join(f"`{axis}` ({format_count(size, 'rank')})" for axis, size in mesh.axes) or "none"
     raise ShardingError(
         f"dim `{dim}` of {what} is to be sharded, and the axes of the mesh are {listed}",
         fix=f"name one: `{fix}`" if mesh.axes else "make one with axes: `mesh(2)`, or `mesh(dp=2, tp=2)`",

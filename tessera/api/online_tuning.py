@@ -37,6 +37,7 @@ from tessera.tuner.records import Plan
 from tessera.tuner.runner import start_child
 from tessera.tuner.spare_time import CallCounter
 from tessera.types.frozen import frozen
+from tessera.types.rates import format_count
 
 LOWEST = 19
 """The niceness of the process that measures: whatever else wants a CPU has it first."""
@@ -262,7 +263,9 @@ class Online:
 
     def __str__(self) -> str:
         ended = f", ended by {self.stopped}" if self.stopped else ""
-        head = f"online: {self.used:.1f} of {self.budget:g} s used, {self.discarded} runs discarded{ended}"
+        head = (
+            f"online: {self.used:.1f} of {self.budget:g} s used, {format_count(self.discarded, 'run')} discarded{ended}"
+        )
         return "\n".join([head, *(f"  {one}" for one in self.report())])
 
     __repr__ = __str__

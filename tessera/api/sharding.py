@@ -27,6 +27,7 @@ from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import Mesh, mesh_in_force
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.policy import SILENT
+from tessera.types.rates import format_count
 from tessera.types.shape import TensorType
 from tessera.types.sharding import DimAxes, Sharding, check_sharding
 
@@ -207,7 +208,7 @@ def _whole_type(path: str, part: TensorType, sharding: Sharding, mesh: Mesh) -> 
     sizes = mesh.sizes
     missing = [axis for axis in sharding.axes if axis not in sizes]
     if missing:
-        listed = ", ".join(f"`{axis}` ({size} ranks)" for axis, size in mesh.axes)
+        listed = ", ".join(f"`{axis}` ({format_count(size, 'rank')})" for axis, size in mesh.axes)
         raise ShardingError(
             f"`{path}` is sharded as {sharding}, and the mesh has no axis `{missing[0]}`: it has {listed}",
             fix="name one of them",

@@ -56,14 +56,18 @@ class Summary:
         made = Table(title=f"{self.rows[0].kind}: {self.rows[0].count:,} parameters", title_justify="left")
         made.add_column("part", no_wrap=True)
         made.add_column("type")
-        made.add_column("shape", no_wrap=True)
+        has_shapes = any(row.shape for row in self.rows[1:])
+        if has_shapes:
+            made.add_column("shape", no_wrap=True)
         made.add_column("parameters", justify="right", no_wrap=True)
         made.add_column("bytes", justify="right", no_wrap=True)
         for row in self.rows[1:]:
             indent = "  " * (row.depth - 1)
-            made.add_row(f"{indent}{row.name}", row.kind, row.shape, f"{row.count:,}", show_bytes(row.bytes))
+            shape = (row.shape,) if has_shapes else ()
+            made.add_row(f"{indent}{row.name}", row.kind, *shape, f"{row.count:,}", show_bytes(row.bytes))
         made.add_section()
-        made.add_row("total", "", "", f"{self.rows[0].count:,}", show_bytes(self.rows[0].bytes))
+        none = ("",) if has_shapes else ()
+        made.add_row("total", "", *none, f"{self.rows[0].count:,}", show_bytes(self.rows[0].bytes))
         return made
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from tessera.diagnostics.codes import ShardingError
 from tessera.types.frozen import frozen
+from tessera.types.rates import format_count
 from tessera.types.shape import TensorType, path
 
 _DIM = re.compile(r"\{([\w, ]*)\}")
@@ -165,7 +166,7 @@ def check_sharding(
             f"`{name}` is {type} of {type.rank} dims, and its sharding {sharding} is of {len(sharding.dims)}",
             fix="give axes, or None, for each dim",
         )
-    listed = ", ".join(f"`{axis}` ({size} ranks)" for axis, size in mesh.items()) or "no axis"
+    listed = ", ".join(f"`{axis}` ({format_count(size, 'rank')})" for axis, size in mesh.items()) or "no axis"
     order = list(mesh)
     for at, own in enumerate((*sharding.dims, sharding.partial)):
         where = path(name, at, type.shape[at]) if at < type.rank else f"`{name}`"

@@ -241,7 +241,7 @@ def test_what_ran_whole_and_every_collective_is_in_the_report() -> None:
     text = str(report)
     assert "argument b: [{tp}, {}]" in text
     assert "all_reduce over tp of `matmul" in text
-    assert "partitioned over mesh(tp=2): 1 collectives, a rank sends 128 bytes" in text
+    assert "partitioned over mesh(tp=2): 1 collective, a rank sends 128 bytes" in text
 
 
 def test_collectives_in_a_program_for_whole_tensors_are_refused() -> None:

@@ -175,6 +175,8 @@ def test_the_summary_counts_every_parameter_and_joins_equal_layers() -> None:
     assert table.rows[0].count == nn.count_parameters(model) == sum(np.asarray(one).size for one in flatten(model)[0])
     assert "[0] to [2], each" in str(table)
     assert f"{nn.count_parameters(model):,}" in str(table)
+    assert "shape" in str(table)
+    assert "shape" not in str(nn.summary(model, depth=1))
 
 
 @pytest.mark.parametrize("name", ["normal", "truncated_normal", "xavier_uniform", "xavier_normal", "kaiming_normal"])

@@ -21,6 +21,7 @@ from tessera.ir.tile.records import TileOp
 from tessera.runtime.ranks.world import mesh_in_force
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
+from tessera.types.rates import format_count
 
 
 def all_reduce(x: Any, axis: str, op: str = "sum") -> Tile:
@@ -107,7 +108,7 @@ def _mesh(b: KernelBuilder, fn: str, axis: Any) -> dict[str, Any]:
         )
     around = mesh_in_force()
     if axis not in around.sizes:
-        listed = ", ".join(f"`{name}` ({size} ranks)" for name, size in around.axes) or "no axis"
+        listed = ", ".join(f"`{name}` ({format_count(size, 'rank')})" for name, size in around.axes) or "no axis"
         raise b.fail(
             f"`{fn}` is over mesh axis `{axis}`, and the mesh in force has {listed}",
             f"call the kernel within `with tessera.dist.mesh({axis}=...)`" if not around.axes else "name one of them",

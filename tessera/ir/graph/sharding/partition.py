@@ -41,6 +41,7 @@ from tessera.ir.graph.sharding.propagate import CONSTRAINT, Conflict, ProgramRul
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, remove_dead
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+from tessera.types.rates import format_count
 from tessera.types.shape import TensorType
 from tessera.types.sharding import Sharding
 
@@ -104,7 +105,8 @@ class PartitionReport:
 
     def __str__(self) -> str:
         axes = ", ".join(f"{axis}={size}" for axis, size in self.mesh.items())
-        lines = [f"partitioned over mesh({axes}): {len(self.collectives)} collectives, a rank sends {self.bytes} bytes"]
+        count = format_count(len(self.collectives), "collective")
+        lines = [f"partitioned over mesh({axes}): {count}, a rank sends {format_count(self.bytes, 'byte')}"]
         lines += [f"  argument {name}: {sharding}" for name, sharding in self.inputs]
         lines += [f"  value {name}: {sharding}" for name, sharding in self.values]
         lines += [f"  result {at}: {sharding}" for at, sharding in enumerate(self.outputs)]
