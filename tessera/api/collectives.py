@@ -144,7 +144,8 @@ def mesh(devices: Any = None, /, *, layout: Any = None, **sizes: int) -> Mesh:
     ranks = world.size()
     if ranks > 1 and ranks % made.size:
         raise RankError(
-            f"{made} has {made.size} ranks, and the world has {ranks}", fix=f"let the sizes of its axes make {ranks}"
+            f"{made} has {format_count(made.size, 'rank')}, and the world has {ranks}",
+            fix=f"let the sizes of its axes make {ranks}",
         )
     return made
 
@@ -335,7 +336,7 @@ def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:
     if around is not None:
         alone = "this process is alone" if ranks == 1 else f"the world has {ranks} ranks"
         raise RankError(
-            f"{found[0]} cannot run: {around} has {around.size} ranks, and {alone}",
+            f"{found[0]} cannot run: {around} has {format_count(around.size, 'rank')}, and {alone}",
             span=found[1],
             notes=("its shapes and types are checked, and `lower` shows its IR",),
             fix=f"start it with `tessera.dist.run(function, ranks={around.size})`, "

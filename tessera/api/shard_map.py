@@ -28,6 +28,7 @@ from tessera.ir.base import dispatch
 from tessera.runtime.ranks.world import Mesh, mesh_in_force
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT
+from tessera.types.rates import format_count
 from tessera.types.sharding import Sharding
 
 Axes = tuple[str, ...]
@@ -298,9 +299,9 @@ def _check_leaf(value: Any, spec: Sharding, path: str, border: _Border) -> None:
     sizes = border.mesh.sizes
     for axis in spec.axes:
         if axis not in sizes or axis not in border.axes:
+            listed = ", ".join(f"`{one}` ({format_count(sizes[one], 'rank')})" for one in border.axes)
             raise ArgumentError(
-                f"{path} is divided along mesh axis `{axis}`, and the axes here are "
-                f"{', '.join(f'`{one}` ({sizes[one]} ranks)' for one in border.axes)}",
+                f"{path} is divided along mesh axis `{axis}`, and the axes here are {listed}",
                 fix=f"name one of them, or call it within `tessera.dist.mesh({axis}=...)`",
             )
     if len(spec.dims) > len(value.shape):

@@ -22,7 +22,7 @@ from tessera.planner.simulate import Step, simulate
 from tessera.planner.topology_file import read_cluster
 from tessera.planner.training_plan import Memory, TrainingPlan, parse_mesh
 from tessera.planner.transformer import read_transformer
-from tessera.types.rates import format_time
+from tessera.types.rates import format_count, format_time
 
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
@@ -122,7 +122,7 @@ def _search(model: ModelCost, cluster: Cluster, options: PlanOptions, look: Look
         else:
             look.say(text)
 
-    look.say(f"searching meshes of {options.ranks or cluster.ranks} ranks")
+    look.say(f"searching meshes of {format_count(options.ranks or cluster.ranks, 'rank')}")
     found = search_meshes(model, cluster, ranks=options.ranks, batch=options.batch, progress=tell)
     if is_live:
         print(file=sys.stderr)
@@ -137,7 +137,7 @@ def _print_plans(console: Console, steps: Sequence[Step], found: Search | None) 
         is_text = name in ("mesh", *_IN_PLAN)
         table.add_column(name if is_wide or not is_text else "plan", justify="left" if is_text else "right")
     for step in steps:
-        cells = dict(zip(COLUMNS, plan_row(step), strict=True))
+        cells: dict[str, str] = dict(zip(COLUMNS, plan_row(step), strict=True))
         if not is_wide:
             choices = ", ".join(filter(None, [cells["schedule"], f"ZeRO {cells['ZeRO']}"]))
             recompute = "" if cells["recompute"] == "none" else f"\nrecompute {cells['recompute']}"
@@ -148,8 +148,11 @@ def _print_plans(console: Console, steps: Sequence[Step], found: Search | None) 
         console.print(Text(f"{', '.join(_ON_PAGE[:-1])} and {_ON_PAGE[-1]} are on the page"))
     if found is not None:
         batch = found.best.plan.batch
-        text = f"{found.candidates} plans fit for a batch of {batch} sequences, {found.simulated} were simulated"
-        text += f"; {len(found.refused)} meshes do not fit" if found.refused else ""
+        fit = f"{format_count(found.candidates, 'plan')} {'fits' if found.candidates == 1 else 'fit'} for a batch of"
+        were = "was" if found.simulated == 1 else "were"
+        text = f"{fit} {format_count(batch, 'sequence')}, {found.simulated} {were} simulated"
+        refused = format_count(len(found.refused), "mesh", "meshes")
+        text += f"; {refused} {'does' if len(found.refused) == 1 else 'do'} not fit" if found.refused else ""
         console.print(Text(text))
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tessera.profile.roofline import RooflineRow
 from tessera.types.frozen import frozen
-from tessera.types.rates import Rates, format_time
+from tessera.types.rates import Rates, format_count, format_time
 
 Line: TypeAlias = "Sequence[float] | Sequence[tuple[float, float]]"
 """A curve: values at 0, 1, 2, ..., or pairs of a position and a value."""
@@ -197,8 +197,9 @@ def _point(row: RooflineRow, x: Axis, y: Axis, total: float, kinds: Sequence[str
     radius = 4 + 18 * math.sqrt(row.time / total)
     color = f"var(--c{kinds.index(row.kind) % PALETTE if row.kind in kinds else 0})"
     speed = row.flops / row.time
+    launches = format_count(row.launches, "launch", "launches")
     about = (
-        f"{row.kernel}\n{row.line}\n{format_time(row.time)}, {row.launches} launches, {speed:.3g} Gflop/s, "
+        f"{row.kernel}\n{row.line}\n{format_time(row.time)}, {launches}, {speed:.3g} Gflop/s, "
         f"{row.share:.0%} of its {row.bound_by} bound"
     )
     return (

@@ -17,7 +17,7 @@ from tessera.profile.page_assets import SCRIPT, STYLE
 from tessera.profile.result import Profile, format_bytes, short_name
 from tessera.profile.roofline import RooflineRow
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_time
+from tessera.types.rates import format_count, format_time
 
 Series: TypeAlias = "Mapping[str, Line | Mapping[str, Line]]"
 """Curves: a chart for each name, of one curve or of several by their own names."""
@@ -145,7 +145,7 @@ def _tiles(profile: Profile) -> str:
     busy = profile.kernel_time / max(profile.duration, 1)
     found = [
         (format_time(profile.duration), "a call"),
-        (f"{len(profile.kernels)}", f"kernel launches, of {len(profile.roofline)} kernels"),
+        (f"{len(profile.kernels)}", f"kernel launches, of {format_count(len(profile.roofline), 'kernel')}"),
         (f"{busy:.1%}", "of the time in kernels"),
         (f"{flops / max(profile.duration, 1):.3g} Gflop/s", f"{flops / 1e9:.3g} Gflop in a call"),
         (format_bytes(memory.peak), "peak of the workspace, as planned"),
@@ -315,7 +315,7 @@ def _data(profile: Profile, kinds: Sequence[str]) -> dict[str, Any]:
 
 def _kernel_data(row: RooflineRow, kinds: Sequence[str]) -> dict[str, Any]:
     share = f", {row.share:.0%} of its {row.bound_by} bound" if row.bound_by else ""
-    about = f"{row.launches} launches, {format_time(row.time)} in all{share}"
+    about = f"{format_count(row.launches, 'launch', 'launches')}, {format_time(row.time)} in all{share}"
     name = {"name": row.kernel, "short": short_name(row.kernel), "line": _file_line(row.line)}
     return {**name, "color": kinds.index(row.kind) % PALETTE, "about": about}
 

@@ -19,6 +19,7 @@ from tessera.ir.schedule.ops import COST, host_op
 from tessera.types.constraint import ConstraintSolver
 from tessera.types.constraint_text import Constraint
 from tessera.types.dim import Dim
+from tessera.types.rates import format_count
 from tessera.types.topology import topology_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def size_of_axis(op: SpecOp, axis: str) -> int:
     """How many ranks an axis has at an op; 0 where nobody says. Raises where the mesh has no such axis."""
     mesh, regions = declared_mesh(op), regions_around(op)
     if mesh is not None and axis not in mesh:
-        listed = ", ".join(f"`{name}` ({size} ranks)" for name, size in mesh.items()) or "no axis"
+        listed = ", ".join(f"`{name}` ({format_count(size, 'rank')})" for name, size in mesh.items()) or "no axis"
         op.fail(
             f"`{op.name}` is over mesh axis `{axis}`, and the mesh of this program has {listed}",
             f"name one of them, or declare it: `mesh = {{{axis} = 2}}`",
