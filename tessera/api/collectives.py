@@ -11,6 +11,7 @@ from tessera.api.stored_plans import has_plans
 from tessera.compiler.backend import backend_for_kind, manifest_of
 from tessera.diagnostics import error as source
 from tessera.diagnostics.codes import ArgumentError, RankError, ShardingError, TracingError
+from tessera.diagnostics.error import format_count
 from tessera.frontend.arguments import check_callables, check_int, check_string
 from tessera.frontend.functions.operands import axis_of, cast, dtype_of, rank_of
 from tessera.ir.base import dispatch
@@ -23,7 +24,6 @@ from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import MESH, Mesh, mesh_in_force, mesh_of
 from tessera.types.dim import Dim
 from tessera.types.promotion import float_of
-from tessera.types.rates import format_count
 from tessera.types.sharding import Sharding
 
 if TYPE_CHECKING:

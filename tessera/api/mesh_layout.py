@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, cast
 
 from tessera.diagnostics.codes import ArgumentError, ShardingError
+from tessera.diagnostics.error import format_count
 from tessera.frontend.annotations import leaf_annotations
 from tessera.frontend.arguments import describe_value
 from tessera.frontend.functions.operands import as_tensor, is_tensor
@@ -17,7 +18,6 @@ from tessera.runtime.ranks.world import Mesh, mesh_in_force
 from tessera.types.annotation import NamedDims, TensorAnnotation
 from tessera.types.dtype import f32
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_count
 from tessera.types.shape import TensorType
 from tessera.types.sharding import DimAxes, Sharding, check_sharding
 

@@ -27,7 +27,7 @@ from tessera.api.stored_plans import program_signature, stored_plans
 from tessera.api.workload import why_in_process
 from tessera.compiler.backend import manifest_of
 from tessera.diagnostics.codes import TuningError
-from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.error import TesseraError, format_count
 from tessera.frontend.bind import bind_arguments
 from tessera.frontend.pytree import flatten, unflatten
 from tessera.runtime.launch import check_dims
@@ -37,7 +37,6 @@ from tessera.tuner.records import Plan
 from tessera.tuner.runner import start_child
 from tessera.tuner.spare_time import CallCounter
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_count
 
 LOWEST = 19
 """The niceness of the process that measures: whatever else wants a CPU has it first."""

@@ -33,7 +33,7 @@ from tessera.compiler.options import Options
 from tessera.compiler.prediction import predictor
 from tessera.compiler.space import GroupPart, ProgramSpace, TunableKnob, evaluate_dim, space_of
 from tessera.diagnostics.codes import TuningError
-from tessera.diagnostics.error import CompilationError
+from tessera.diagnostics.error import CompilationError, format_count
 from tessera.ir.base.tape import Tape
 from tessera.runtime.launch import check_dims
 from tessera.runtime.ranks import world
@@ -46,7 +46,6 @@ from tessera.tuner.records import Entry, Plan, Signature, Trial, median_ratio
 from tessera.tuner.runner import Isolated
 from tessera.tuner.search import MODES, SHARE, Outcome, Progress, Space, search
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_count
 
 if TYPE_CHECKING:
     from tessera.api.jit import Jit

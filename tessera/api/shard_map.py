@@ -17,6 +17,7 @@ from tessera.api.collectives import all_gather, all_reduce, axis_index
 from tessera.api.custom import custom_vjp
 from tessera.api.jit import Jit, jit
 from tessera.diagnostics.codes import ArgumentError, PytreeError, ShapeError
+from tessera.diagnostics.error import format_count
 from tessera.frontend.arguments import check_callables
 from tessera.frontend.functions import public as ops
 from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor
@@ -28,7 +29,6 @@ from tessera.ir.base import dispatch
 from tessera.runtime.ranks.world import Mesh, mesh_in_force
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT
-from tessera.types.rates import format_count
 from tessera.types.sharding import Sharding
 
 Axes = tuple[str, ...]

@@ -12,6 +12,7 @@ from tessera.api.autodiff import jit_like
 from tessera.api.jit import Jit
 from tessera.api.mesh_layout import layout_shardings, sharding_of
 from tessera.diagnostics.codes import ArgumentError, ShardingError
+from tessera.diagnostics.error import format_count
 from tessera.frontend.annotations import signature_of
 from tessera.frontend.arguments import check_callables
 from tessera.frontend.concrete import adopt_operand
@@ -27,7 +28,6 @@ from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import Mesh, mesh_in_force
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.policy import SILENT
-from tessera.types.rates import format_count
 from tessera.types.shape import TensorType
 from tessera.types.sharding import DimAxes, Sharding, check_sharding
 

@@ -299,8 +299,8 @@ def cache_show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.
     import json
     import time
 
+    from tessera.diagnostics.error import format_count
     from tessera.runtime.cache import default_store
-    from tessera.types.rates import format_count
 
     store = default_store()
     usage = store.usage()
@@ -323,8 +323,8 @@ def cache_show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.
 @cache.command("clear")
 def cache_clear() -> None:
     """Remove every entry; what is wanted again is compiled again. Tuned plans stay."""
+    from tessera.diagnostics.error import format_count
     from tessera.runtime.cache import default_store
-    from tessera.types.rates import format_count
 
     removed = default_store().clear()
     typer.echo(f"removed {format_count(removed.entries, 'entry', 'entries')}, {_size(removed.bytes)}")

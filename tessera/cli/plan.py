@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera.cli.arguments import Look, TargetError, load
-from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.error import TesseraError, format_count
 from tessera.planner.cluster import Cluster, describe_cluster
 from tessera.planner.model_cost import ModelCost, describe_model
 from tessera.planner.report import COLUMNS, TRAFFIC_COLUMNS, plan_row, traffic_rows, write_page
@@ -22,7 +22,7 @@ from tessera.planner.simulate import Step, simulate
 from tessera.planner.topology_file import read_cluster
 from tessera.planner.training_plan import Memory, TrainingPlan, parse_mesh
 from tessera.planner.transformer import read_transformer
-from tessera.types.rates import format_count, format_time
+from tessera.types.rates import format_time
 
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe."""

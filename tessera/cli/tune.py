@@ -14,10 +14,10 @@ from rich.text import Text
 
 from tessera.api.program_tuning import TuningResult, TuningStep, check_settings
 from tessera.cli.arguments import Given, Look, TargetError, arguments_for, arrange, call_described
-from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.error import TesseraError, format_count
 from tessera.tuner.records import Trial, median_ratio
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_count, format_time
+from tessera.types.rates import format_time
 
 _ROWS = 8
 """Plans of the table: the best of each place, and the last ones."""

@@ -216,6 +216,15 @@ _DIVISION = re.compile(r"(?<=[\w)] )(floordiv|mod)(?= [\w(])")
 _SIGNS = {"floordiv": "//", "mod": "%"}
 
 
+def format_count(number: int, noun: str, nouns: str = "") -> str:
+    """So many of something; `nouns` is the plural of what does not end in `s` then.
+
+    >>> format_count(1, "plan"), format_count(0, "plan"), format_count(2, "entry", "entries")
+    ('1 plan', '0 plans', '2 entries')
+    """
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
+
+
 def readable(text: str) -> str:
     """A text in which sizes are written as in Python: IR has words for signs that begin a comment there.
 

@@ -16,13 +16,14 @@ from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options
 from tessera.compiler.program_plan import ProgramPlan, match_launches, plan_program
 from tessera.diagnostics.codes import OverrideError
+from tessera.diagnostics.error import format_count
 from tessera.frontend.pytree import leaf_paths, map_leaves
 from tessera.profile.result import KernelEvent, Profile
 from tessera.runtime.launch import check_dims
 from tessera.runtime.timeline import Span, record_timeline
 from tessera.tuner.machine_rates import kept_rates
 from tessera.types.frozen import frozen
-from tessera.types.rates import Rates, format_count, rates_of
+from tessera.types.rates import Rates, rates_of
 from tessera.types.settings import Settings
 
 CALLS, SECONDS = 10, 1.0

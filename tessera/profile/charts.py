@@ -7,9 +7,10 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from tessera.diagnostics.error import format_count
 from tessera.profile.roofline import RooflineRow
 from tessera.types.frozen import frozen
-from tessera.types.rates import Rates, format_count, format_time
+from tessera.types.rates import Rates, format_time
 
 Line: TypeAlias = "Sequence[float] | Sequence[tuple[float, float]]"
 """A curve: values at 0, 1, 2, ..., or pairs of a position and a value."""

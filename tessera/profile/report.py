@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.error import format_count
 from tessera.profile.charts import PALETTE, Line, line_chart, roofline_chart
 from tessera.profile.page_assets import SCRIPT, STYLE
 from tessera.profile.result import Profile, format_bytes, short_name
 from tessera.profile.roofline import RooflineRow
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_count, format_time
+from tessera.types.rates import format_time
 
 Series: TypeAlias = "Mapping[str, Line | Mapping[str, Line]]"
 """Curves: a chart for each name, of one curve or of several by their own names."""

@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera.compiler.program_plan import KernelCall, ProgramPlan
+from tessera.diagnostics.error import format_count
 from tessera.profile import trace
 from tessera.profile.memory import MemoryTimeline, memory_of
 from tessera.profile.roofline import GroupTimes, RooflineRow, roofline_rows, to_csv
 from tessera.types.frozen import frozen
-from tessera.types.rates import Rates, format_count, format_time
+from tessera.types.rates import Rates, format_time
 
 if TYPE_CHECKING:
     from tessera.compiler.options import Options

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tessera.diagnostics.error import format_count
 from tessera.types.frozen import frozen
-from tessera.types.rates import Rates, Work, bounds, format_count, limits, work_in
+from tessera.types.rates import Rates, Work, bounds, limits, work_in
 
 COLUMNS = (
     "kernel",

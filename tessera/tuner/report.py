@@ -7,11 +7,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from tessera.diagnostics.error import format_count
 from tessera.tuner.learned import spearman
 from tessera.tuner.protocol import relative_time
 from tessera.tuner.records import Trial
 from tessera.tuner.search import Outcome
-from tessera.types.rates import format_count, format_time
+from tessera.types.rates import format_time
 
 _WIDTH, _HEIGHT, _MARGIN = 640, 420, 56
 """Of the scatter, in pixels."""

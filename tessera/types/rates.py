@@ -212,15 +212,6 @@ def format_time(nanoseconds: float) -> str:
     return f"{nanoseconds:.3g} ns"
 
 
-def format_count(number: int, noun: str, nouns: str = "") -> str:
-    """So many of something; `nouns` is the plural of what does not end in `s` then.
-
-    >>> format_count(1, "plan"), format_count(0, "plan"), format_count(2, "entry", "entries")
-    ('1 plan', '0 plans', '2 entries')
-    """
-    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
-
-
 def describe_shares(
     groups: Sequence[Mapping[str, Any]], rates: Rates, sizes: Mapping[str, int] | None = None
 ) -> list[tuple[str, str]]:

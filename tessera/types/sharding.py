@@ -12,8 +12,8 @@ from math import prod
 from typing import Any, cast
 
 from tessera.diagnostics.codes import ShardingError
+from tessera.diagnostics.error import format_count
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_count
 from tessera.types.shape import TensorType, path
 
 _DIM = re.compile(r"\{([\w, ]*)\}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, KernelError
+from tessera.diagnostics.error import format_count
 from tessera.frontend.kernel.builder import UNKNOWN, KernelBuilder, current
 from tessera.frontend.kernel.extents import Axis
 from tessera.frontend.kernel.indexing import Access, DimAccess, access_of
@@ -21,7 +22,6 @@ from tessera.ir.tile.records import TileOp
 from tessera.runtime.ranks.world import mesh_in_force
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.rates import format_count
 
 
 def all_reduce(x: Any, axis: str, op: str = "sum") -> Tile:

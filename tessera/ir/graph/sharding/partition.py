@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.diagnostics.codes import ShardingError
-from tessera.diagnostics.error import Span
+from tessera.diagnostics.error import Span, format_count
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.dialect import from_tape, to_tape
@@ -41,7 +41,6 @@ from tessera.ir.graph.sharding.propagate import CONSTRAINT, Conflict, ProgramRul
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, remove_dead
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
-from tessera.types.rates import format_count
 from tessera.types.shape import TensorType
 from tessera.types.sharding import Sharding
 

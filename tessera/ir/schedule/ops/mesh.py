@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tessera.diagnostics.codes import ScheduleError
+from tessera.diagnostics.error import format_count
 from tessera.ir.base.op import SpecOp, guards_of
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, TensorAttr
@@ -19,7 +20,6 @@ from tessera.ir.schedule.ops import COST, host_op
 from tessera.types.constraint import ConstraintSolver
 from tessera.types.constraint_text import Constraint
 from tessera.types.dim import Dim
-from tessera.types.rates import format_count
 from tessera.types.topology import topology_of
 
 if TYPE_CHECKING:
