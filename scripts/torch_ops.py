@@ -99,6 +99,7 @@ NOTES = {
     "argmax": "the first of equal elements",
     "bincount": "the length is an argument: write `tessera.ops.bincount(x, length)`",
     "block_diag": "of matrices: write `x[None]` for a vector",
+    "cholesky_solve": "the factor comes first: write `tessera.linalg.cholesky_solve(factor, b)`",
     "cov": "without weights",
     "cross": "the last axis unless `axis` is passed, PyTorch's the first of size 3",
     "cummax": "values alone",
@@ -134,6 +135,7 @@ NOTES = {
     "nn.functional.embedding_bag": (
         "the table comes first, and bags are an axis: write `tessera.ops.embedding_bag(table, indices)`"
     ),
+    "nn.functional.feature_alpha_dropout": "channels become zeros, as in `dropout2d`",
     "nn.functional.grid_sample": "`linear` is PyTorch's `bilinear`, `cubic` `bicubic`, and `padding` `padding_mode`",
     "nn.functional.instance_norm": "without running means and variances",
     "nn.functional.interpolate": "`linear` is PyTorch's `bilinear`, `cubic` its `bicubic`; there is no `scale_factor`",
@@ -158,6 +160,7 @@ NOTES = {
     "quantile": "`method` is PyTorch's `interpolation`",
     "round": "to integers: write `tessera.ops.round(x * 100) / 100` for 2 decimals",
     "searchsorted": "`side='right'` is PyTorch's `right=True`",
+    "stft": "frames come before frequencies, and ends are not padded, as with PyTorch's `center=False`",
     "sort": "values alone: write `tessera.ops.sort(x), tessera.ops.argsort(x)` for both",
     "split": "a number of equal parts, PyTorch's a size of parts: write `tessera.ops.split(x, [3, 1])` with sizes",
     "unique": "values alone",

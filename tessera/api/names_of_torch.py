@@ -51,7 +51,7 @@ TORCH: Mapping[str, str] = {
     **write_instead("modf", "ops.trunc(x), x - tessera.ops.trunc(x)"),
     **write_instead("fix", "ops.trunc(x)"),
     **write_instead("sgn", "ops.sign(x)"),
-    **write_instead("positive", "ops.add(x, 0)"),
+    "positive": "write `x`",
     **write_instead("rsub", "ops.sub(y, x)"),
     **write_instead("addcmul", "ops.add(x, a * b)"),
     **write_instead("addcdiv", "ops.add(x, a / b)"),
@@ -151,7 +151,8 @@ TORCH: Mapping[str, str] = {
     "scatter_reduce": f"write `x.at[indices, tessera.arange(n)].add(values)` for axis 0 of a matrix, {_REDUCED}",
     **write_instead("renorm", "ops.mul(x, tessera.ops.minimum(1, most / tessera.ops.norm(x, axes, keepdims=True)))"),
     # Elements at indices.
-    **dict.fromkeys(("index_add", "index_put"), "write `x.at[indices].add(values)`, and `x.at[:, indices]` for axis 1"),
+    "index_add": "write `x.at[indices].add(values)`, and `x.at[:, indices]` for axis 1",
+    "index_put": "write `x.at[indices].set(values)`, or `add` to accumulate",
     "index_copy": "write `x.at[indices].set(values)`, and `x.at[:, indices]` for axis 1",
     "index_fill": "write `x.at[indices].set(value)`, and `x.at[:, indices]` for axis 1",
     **dict.fromkeys(
@@ -160,7 +161,7 @@ TORCH: Mapping[str, str] = {
     "diagonal_scatter": "write `x.at[i, i].set(values)`, where `i = tessera.arange(n)`",
     "put": "write `x.reshape(-1).at[indices].set(values).reshape(x.shape)`",
     **write_instead("fill_diagonal", "ops.where(tessera.ops.eye(n, dtype=tessera.bool_), value, x)"),
-    **write_instead("nonzero_static", "ops.nonzero(x, size=n)"),
+    **write_instead("nonzero_static", "ops.argwhere(x, size=n, fill_value=-1)"),
     "select": (
         "write `x[:, index]` for one index of an axis, or `tessera.ops.where(condition, a, b)` to choose by a condition"
     ),
@@ -209,6 +210,7 @@ TORCH: Mapping[str, str] = {
     **write_instead("grid_sampler cudnn_grid_sampler grid_sampler_2d grid_sampler_3d", "ops.grid_sample(x, grid)"),
     **write_instead("affine_grid_generator", "ops.affine_grid(theta, size)"),
     **write_instead("lp_pool1d lp_pool2d lp_pool3d", "ops.lp_pool(x, order, window)"),
+    **write_instead("upsample_bilinear", "ops.interpolate(x, size, 'linear', align_corners=True)"),
     **write_instead("upsample_nearest", "ops.interpolate(x, size, 'nearest')"),
     **write_instead("fill", "ops.full_like(x, value)"),
     **write_instead("scalar_tensor", "array(value)"),

@@ -15,6 +15,7 @@ _KEYS = "where `key = tessera.random.key(0)`: numbers are drawn with a key, and 
 _NORMAL = f"write `tessera.random.normal(key, (2, 3))`, {_KEYS}"
 _UNIFORM = f"write `tessera.random.uniform(key, (2, 3))`, {_KEYS}"
 _INTEGERS = f"write `tessera.random.randint(key, (2, 3), 0, 10)` for 0..9, {_KEYS}"
+_SINGULAR = "which does not raise: see that `tessera.ops.isfinite(x)`"
 _KEY = "write `tessera.random.key(0)`"
 _DYNAMIC = "write `tessera.ops.masked_select(x, mask)`, with `size=` where the values of the mask are not known"
 
@@ -86,7 +87,7 @@ OPS: Mapping[str, str] = {
     **write_instead("rms_norm RMSNorm", "ops.rmsnorm(x, weight)"),
     **write_instead("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", "ops.adaptive_avg_pool(x, size)"),
     **write_instead("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", "ops.adaptive_max_pool(x, size)"),
-    **write_instead("upsample resize upsample_bilinear", "ops.interpolate(x, size, 'linear')"),
+    **write_instead("upsample resize", "ops.interpolate(x, size, 'linear')"),
     **write_instead("im2col", "ops.unfold(x, window)"),
     **write_instead("col2im", "ops.sum_windows(x, size, window)"),
     "fold": "write `tessera.ops.sum_windows(x, size, window)` for windows, and `tessera.random.fold(key, 7)` for keys",
@@ -168,10 +169,9 @@ LINALG: Mapping[str, str] = {
     **write_instead("matrix_exp", "linalg.expm(a)"),
     **write_instead("chain_matmul", "linalg.multi_dot(matrices)"),
     **write_instead("nuclear_norm", "linalg.matrix_norm(x, 'nuc')"),
-    **write_instead(
-        "inv_ex cholesky_ex solve_ex",
-        "linalg.inv(a)` and its like, which do not raise: see that `tessera.ops.isfinite(x)",
-    ),
+    "inv_ex": f"write `tessera.linalg.inv(a)`, {_SINGULAR}",
+    "solve_ex": f"write `tessera.linalg.solve(a, b)`, {_SINGULAR}",
+    "cholesky_ex": f"write `tessera.linalg.cholesky(a)`, {_SINGULAR}",
     **write_instead("triangular_solve", "linalg.solve_triangular(a, b)"),
     **dict.fromkeys(
         ("eig", "eigvals"),
@@ -201,7 +201,8 @@ FRONT: Mapping[str, str] = {
     **write_instead("double", "f64"),
     **write_instead("complex64 cfloat csingle", "c64"),
     **write_instead("complex128 cdouble", "c128"),
-    **write_instead("long int", "i64"),
+    **write_instead("long", "i64"),
+    "int": "write `tessera.i32`, which is PyTorch's, or `tessera.i64`, which is Python's",
     "fft": "transforms along an axis are `tessera.ops.fft(x)` and its like, others are in `tessera.xp.fft`",
     **write_instead("short", "i16"),
     **write_instead("char", "i8"),

@@ -150,6 +150,15 @@ SAME: dict[str, Any] = {
     "transpose_copy": lambda t, v: t.transpose_copy(v["image"], 0, 1),
     "unfold_copy": lambda t, v: t.unfold_copy(v["y"], 0, 2, 2),
     "split_copy": lambda t, v: t.split_with_sizes_copy(t.arange(7), [3, 4]),
+    "nonzero_static": lambda t, v: t.nonzero_static(v["mask"], size=14),
+    "index_put": lambda t, v: v["x"].index_put((v["classes"],), v["y"]),
+    "positive": lambda t, v: t.positive(v["x"]),
+    "upsample_bilinear": lambda t, v: t.nn.functional.interpolate(
+        v["image"], size=(7, 7), mode="bilinear", align_corners=True
+    ),
+    "solve_ex": lambda t, v: t.linalg.solve_ex(v["a"], v["b"]).result,
+    "inv_ex": lambda t, v: t.linalg.inv_ex(v["a"]).inverse,
+    "cholesky_ex": lambda t, v: t.linalg.cholesky_ex(v["a"] @ v["a"].T).L,
     "kl_div": lambda t, v: t.nn.functional.kl_div(v["x"], v["r"].expand(4, 4), reduction="batchmean"),
     "t": lambda t, v: v["x"].t(),
     "H": lambda t, v: v["z"].H,
@@ -189,6 +198,8 @@ OWN = {
     "inner": {"a": V["weight"], "b": V["b"][:2]}, "vdot": {"a": V["z"][0], "b": V["z"][1]}, "equal": {"b": V["b"][:1]},
     "isreal": {"x": np.array([1 + 0j, 1j])}, "index_reduce": {"indices": V["indices"][1, :2]},
     "transpose_copy": {"x": V["image"]}, "unfold_copy": {"x": V["y"]}, "split_copy": {"x": np.arange(7)},
+    "nonzero_static": {"x": V["mask"], "n": 14}, "index_put": {"indices": V["classes"], "values": V["y"]},
+    "upsample_bilinear": {"x": V["image"], "size": (7, 7)}, "cholesky_ex": {"a": SQUARE @ SQUARE.T},
     "kl_div": {"log_prediction": V["x"], "target": np.broadcast_to(V["r"], (4, 4)).copy()},
     "logdet": {"a": V["a"] @ V["a"].T}, "expand_as": {"y": V["x"]},
     "H": {"x": V["z"]}, "adjoint": {"x": V["z"]},
@@ -227,6 +238,7 @@ def test_what_is_to_be_written_computes_what_pytorch_does(name: str) -> None:
 
 
 NOTED: dict[str, Any] = {
+    "cholesky_solve": lambda t, v: t.cholesky_solve(v["b"], v["factor"]),
     "bincount": lambda t, v: t.bincount(t.tensor([0, 3, 3])),
     "flatten": lambda t, v: t.flatten(v["image"], 1),
     "gather": lambda t, v: t.gather(v["x"], -1, v["indices"].T),
