@@ -186,3 +186,13 @@ def test_commands_say_what_they_do_and_name_kernels_as_their_users_do(script: Pa
     linted = CliRunner().invoke(app, ["lint", "sliced_script:forward"])
     assert linted.stdout.startswith("forward (sliced_script.py:22-27; full, mul, add; mul_add_")
     assert "no bank conflicts" in linted.stdout
+
+
+def test_one_line_that_was_not_executed_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one_line.py").write_text("def forward(x):\n    return x\n\n\nprint(forward(3))\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "one_line", raising=False)
+    Look(progress=True).find("one_line:forward")
+    assert "not executed of one_line.py: line 5 (" in capsys.readouterr().err

@@ -227,3 +227,8 @@ def test_axes_and_batches_are_those_of_the_mesh() -> None:
         dist.pmap(lambda x: x, axis_name="dp")
     with dist.mesh(dp=2, tp=2), pytest.raises(ArgumentError, match=r"`pmap` needs the name of a mesh axis, and"):
         dist.pmap(lambda x: x).trace(X)
+
+
+def test_a_mesh_of_one_rank_is_said_to_have_one() -> None:
+    with pytest.raises(ShardingError, match=r"`tp` \(1 rank\)"), ts.dist.mesh(tp=1, layout={"B": "dp"}):
+        pass
