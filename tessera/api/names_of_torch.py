@@ -237,6 +237,29 @@ TORCH: Mapping[str, str] = {
     **write_instead("dropout1d dropout2d dropout3d feature_alpha_dropout", "random.feature_dropout(x, key, 0.1)"),
 }  # fmt: skip
 
+_SAME_NAMES = {
+    "bincount": "tessera.ops.bincount(x, length)",
+    "cross_entropy": "tessera.ops.cross_entropy(tessera.ops.moveaxis(logits, 1, -1), labels)",
+    "embedding": "tessera.ops.embedding(table, indices)",
+    "flatten": "x.reshape(x.shape[0], -1)",
+    "gather": "tessera.ops.take_along_axis(x, indices, axis)",
+    "meshgrid": "tessera.ops.meshgrid(a, b, indexing='ij')",
+    "nonzero": "tessera.ops.argwhere(x)",
+    "norm": "tessera.ops.norm(x, order=p)",
+    "pad": "tessera.ops.pad(x, ((0, 0), (1, 2)))",
+    "round": "tessera.ops.round(x * 100) / 100",
+    "scatter": "tessera.ops.put_along_axis(x, indices, values, axis)",
+    "sort": "tessera.ops.sort(x), tessera.ops.argsort(x)",
+    "split": "tessera.ops.split(x, [3, 1])",
+    "std": "tessera.ops.std(x, correction=1)",
+    "transpose": "tessera.ops.swapaxes(x, 0, 1)",
+    "var": "tessera.ops.var(x, correction=1)",
+}
+TORCH_FRONT: Mapping[str, str] = {
+    name: f"write `tessera.ops.{name}`, and for what PyTorch's computes `{code}`" for name, code in _SAME_NAMES.items()
+}
+"""Functions that have the same name here and take or give something else."""
+
 _LOSSES = {
     "L1Loss": "l1_loss",
     "MSELoss": "mse_loss",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn
 
-from tessera.api.names_of_torch import TORCH, TORCH_NN, write_instead
+from tessera.api.names_of_torch import TORCH, TORCH_FRONT, TORCH_NN, write_instead
 from tessera.diagnostics.error import find_nearest
 from tessera.diagnostics.frames import guard
 
@@ -188,6 +188,7 @@ LINALG: Mapping[str, str] = {
 }
 
 FRONT: Mapping[str, str] = {
+    **TORCH_FRONT,
     **write_instead("tensor as_tensor", "array(values)"),
     **write_instead("from_numpy from_dlpack", "asarray(values)"),
     **{f"float{bits}": f"write `tessera.f{bits}`" for bits in (16, 32, 64)},

@@ -26,6 +26,7 @@ from scripts.torch_ops import (
     names_of_torch,
     render,
 )
+from tessera.api.names_of_torch import TORCH_FRONT
 from tessera.api.other_names import advice_for
 
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -297,6 +298,16 @@ def test_what_a_note_says_to_write_computes_what_pytorch_does(name: str) -> None
     torch: Any = pytest.importorskip("torch")
     code = NOTES[name].partition("write `")[2].split("`")[0]
     expect_same(f"note of {name}", code, NOTED[name](torch, tensors(torch)))
+
+
+@pytest.mark.parametrize("name", TORCH_FRONT)
+def test_who_asks_for_what_differs_is_told_what_computes_the_same(name: str) -> None:
+    """It is what the page says, which the test above computes."""
+    full = next(one for one in NOTED if one.rpartition(".")[2] == name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(ts, name)
+    code = NOTES[full].partition("write `")[2].split("`")[0]
+    assert f"write `tessera.ops.{name}`, and for what PyTorch's computes `{code}`" in str(caught.value)
 
 
 def test_the_parts_of_lu_are_those_of_pytorch() -> None:
