@@ -84,7 +84,13 @@ _LU = (
 _BIAS = "a bias is no argument: write `tessera.ops.{0}(image, filters) + bias[{1}]`"
 _SPATIAL = {"1d": ":, None", "2d": ":, None, None", "3d": ":, None, None, None"}
 _DRAWN = "it takes a key, and a shape: write `tessera.random.{0}`"
+_POLYNOMIALS = (
+    "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h"
+    " hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p shifted_chebyshev_polynomial_t"
+    " shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w"
+)
 NOTES = {
+    **dict.fromkeys((f"special.{name}" for name in _POLYNOMIALS.split()), "`n` is an int"),
     **{f"nn.functional.{name}{dims}": _BIAS.format(name + dims, _SPATIAL[dims])
        for name in ("conv", "conv_transpose") for dims in _SPATIAL},
     "bernoulli": _DRAWN.format("bernoulli(key, p, shape)"),
@@ -111,6 +117,7 @@ NOTES = {
     ),
     "histogram": "counts are integers",
     "linalg.lu": _LU,
+    "linalg.solve": "`b` is a vector or matrices: write `tessera.linalg.solve(a, b[..., None])[..., 0]` for vectors",
     "linalg.solve_triangular": "of an upper matrix unless `lower=True`; `unit_diagonal` is PyTorch's `unitriangular`",
     "linalg.vander": "powers descend, as NumPy's: write `tessera.ops.vander(x, increasing=True)`",
     "logit": "without `eps`: write `tessera.ops.logit(tessera.ops.clamp(x, eps, 1 - eps))`",
@@ -122,6 +129,7 @@ NOTES = {
     "masked.std": _KEPT,
     "masked.var": _KEPT,
     "meshgrid": "`indexing` is `xy` unless it is passed, as NumPy's: write `tessera.ops.meshgrid(a, b, indexing='ij')`",
+    "mode": "values, and how often each is there, where PyTorch has a position",
     "nn.functional.batch_norm": "with the mean and variance that are passed: `tessera.nn.BatchNorm` computes them",
     "nn.functional.binary_cross_entropy": (
         "of logits: write `tessera.nn.binary_cross_entropy(tessera.ops.logit(p), y)` for probabilities"

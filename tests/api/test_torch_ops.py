@@ -243,6 +243,7 @@ NOTED: dict[str, Any] = {
     "bincount": lambda t, v: t.bincount(t.tensor([0, 3, 3])),
     "flatten": lambda t, v: t.flatten(v["image"], 1),
     "gather": lambda t, v: t.gather(v["x"], -1, v["indices"].T),
+    "linalg.solve": lambda t, v: t.linalg.solve(t.stack([v["a"]] * 4), v["b"]),
     "linalg.vander": lambda t, v: t.linalg.vander(v["y"]),
     "logit": lambda t, v: t.logit(t.tensor([0.0, 0.5, 1.0], dtype=t.float64), v["eps"]),
     "meshgrid": lambda t, v: t.meshgrid(t.arange(2), t.arange(3), indexing="ij"),
@@ -279,7 +280,8 @@ NOTED: dict[str, Any] = {
 LABELS = VALUES["labels"][:, None] % 2 + np.zeros((4, 2), np.int64)
 OWN_OF_NOTES: dict[str, Any] = {
     "bincount": {"x": np.array([0, 3, 3])}, "flatten": {"x": V["image"]}, "gather": {"indices": V["indices"].T.copy()},
-    "linalg.vander": {"x": V["y"]}, "logit": {"x": np.array([0.0, 0.5, 1.0])},
+    "linalg.solve": {"a": np.stack([V["a"]] * 4)}, "linalg.vander": {"x": V["y"]},
+    "logit": {"x": np.array([0.0, 0.5, 1.0])},
     "meshgrid": {"a": np.arange(2), "b": np.arange(3)},
     "nn.functional.binary_cross_entropy": {"p": np.array([0.2, 0.7]), "y": np.array([0.0, 1.0])},
     "nn.functional.conv_transpose2d": {"filters": V["filters"].swapaxes(0, 1).copy()},
