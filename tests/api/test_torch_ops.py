@@ -136,7 +136,7 @@ SAME: dict[str, Any] = {
     "diagflat": lambda t, v: t.diagflat(v["x"]),
     "fliplr": lambda t, v: t.fliplr(v["x"]),
     "hsplit": lambda t, v: t.hsplit(v["x"], 2),
-    "float_power": lambda t, v: t.float_power(v["indices"], v["indices"]),
+    "float_power": lambda t, v: t.float_power(v["indices"] + 9, v["indices"] + 9),
     "softmin": lambda t, v: t.nn.functional.softmin(v["x"], -1),
     "softsign": lambda t, v: t.nn.functional.softsign(v["x"]),
     "linear_cross_entropy": lambda t, v: t.nn.functional.cross_entropy(v["x"] @ v["weight"].T, v["labels"]),
@@ -194,7 +194,7 @@ SAME: dict[str, Any] = {
 }  # fmt: skip
 """What PyTorch computes, on tensors of `VALUES`, for a name whose answer is code of ours on the same."""
 OWN = {
-    "mvlgamma": {"x": VALUES["r"] + 1}, "float_power": dict.fromkeys("ab", V["indices"].astype(np.int32)),
+    "mvlgamma": {"x": VALUES["r"] + 1}, "float_power": dict.fromkeys("ab", V["indices"].astype(np.int32) + 9),
     "addr": {"a": V["a"][0], "b": V["b"][0]},
     "inner": {"a": V["weight"], "b": V["b"][:2]}, "vdot": {"a": V["z"][0], "b": V["z"][1]}, "equal": {"b": V["b"][:1]},
     "isreal": {"x": np.array([1 + 0j, 1j])}, "index_reduce": {"indices": V["indices"][1, :2]},
