@@ -345,7 +345,17 @@ def equal(x1: Any, x2: Any, /) -> Any:
 def floor_divide(x1: Any, x2: Any, /) -> Any:
     """Quotients rounded down."""
     _check("floor_divide", ("real numeric",), x1, x2)
-    return ops.floordiv(x1, x2)
+    made = ops.floordiv(x1, x2)
+    if not dtype_of(made).is_float:
+        return made
+    # An infinite dividend stays so, and what an infinite divisor leaves is a zero; Python has NaN and -1 there.
+    quotient = ops.div(x1, x2)
+    own, other = (
+        ops.astype(one, dtype_of(made)) if is_tensor(one) else ops.full((), float(one), dtype_of(made))
+        for one in (x1, x2)
+    )
+    made = ops.where(ops.logical_and(ops.isinf(own), ops.isfinite(other)), quotient, made)
+    return ops.where(ops.logical_and(ops.isfinite(own), ops.isinf(other)), ops.copysign(0.0, quotient), made)
 
 
 def greater(x1: Any, x2: Any, /) -> Any:

@@ -18,10 +18,13 @@ from tests.functions.cases import Case, check_case
 torch: Any = pytest.importorskip("torch")
 ops = ts.ops
 
-NAMES = [
-    *(f"{shift}chebyshev_polynomial_{kind}" for shift in ("", "shifted_") for kind in "tuvw"),
-    "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
-]  # fmt: skip
+FUNCTIONS = (
+    ops.chebyshev_polynomial_t, ops.chebyshev_polynomial_u, ops.chebyshev_polynomial_v, ops.chebyshev_polynomial_w,
+    ops.shifted_chebyshev_polynomial_t, ops.shifted_chebyshev_polynomial_u, ops.shifted_chebyshev_polynomial_v,
+    ops.shifted_chebyshev_polynomial_w, ops.hermite_polynomial_h, ops.hermite_polynomial_he,
+    ops.laguerre_polynomial_l, ops.legendre_polynomial_p,
+)  # fmt: skip
+NAMES = [function.__name__ for function in FUNCTIONS]
 
 
 def theirs(name: str, n: int) -> Callable[[Any], Any]:

@@ -198,7 +198,7 @@ def ldexp(x: Any, exponent: Any) -> Any:
     Tensor([2] f32, [8, 6])
     """
     (x,) = promote_operands("ldexp", (x,), FLOATING)
-    left = as_tensor(exponent, i64)
+    left = as_tensor(exponent, f64 if isinstance(exponent, float) else i64)
     power = e.exp2 if dtype_of(left).is_float else _power_of_two
     if dtype_of(x) is not f64:
         # f64 holds each product that is neither zero nor infinite in a narrower float, whose range is far smaller.

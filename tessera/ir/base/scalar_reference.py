@@ -135,9 +135,9 @@ def softplus(x: Array) -> Array:
 
 
 def floordiv(x: Array, y: Array) -> Array:
-    """The quotient rounded down; where it or the divisor is infinite, the quotient itself: infinity, a zero or NaN."""
+    """The quotient rounded down; where that of a finite number is infinite, that infinity."""
     quotient = x / y
-    return np.where(np.isinf(quotient) | np.isinf(y), quotient, np.floor_divide(x, y))
+    return np.where(np.isinf(quotient) & np.isfinite(x), quotient, np.floor_divide(x, y))
 
 
 def integer_pow(x: Array, y: Array) -> Array:

@@ -71,3 +71,19 @@ tgraph.func @bodies(%p: !tgraph.tensor<[], bool>, %x: !tgraph.tensor<[B], f32>) 
   %2 = tgraph.add %0, %1 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
   tgraph.return %2 : (!tgraph.tensor<[B], f32>) -> ()
 }
+
+// Slices at equal starts are one, to read and to write; those at another start are others.
+// CHECK-LABEL: tgraph.func @slices(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}, %[[I:[a-z0-9]+]]: {{.*}}, %[[J:[a-z0-9]+]]:
+// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tgraph.slice_legal %[[X]], %[[I]]
+// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tgraph.slice_legal %[[X]], %[[J]]
+// CHECK-NEXT:    %[[W:[a-z0-9]+]] = tgraph.slice_write %[[X]], %[[A]], %[[J]]
+// CHECK-NEXT:    tgraph.return %[[B]], %[[W]], %[[W]]
+tgraph.func @slices(%x: !tgraph.tensor<[8], f32>, %i: !tgraph.tensor<[], i64>, %j: !tgraph.tensor<[], i64>) -> (!tgraph.tensor<[3], f32>, !tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) {
+  %0 = tgraph.slice_legal %x, %i {axes = [0], lengths = [3]} : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[3], f32>
+  %1 = tgraph.slice_legal %x, %j {axes = [0], lengths = [3]} : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[3], f32>
+  %2 = tgraph.slice_legal %x, %i {axes = [0], lengths = [3]} : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[3], f32>
+  %3 = tgraph.slice_write %x, %0, %j {axes = [0]} : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[3], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[8], f32>
+  %4 = tgraph.slice_write %x, %2, %j {axes = [0]} : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[3], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[8], f32>
+  tgraph.return %1, %3, %4 : (!tgraph.tensor<[3], f32>, !tgraph.tensor<[8], f32>, !tgraph.tensor<[8], f32>) -> ()
+}

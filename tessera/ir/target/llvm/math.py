@@ -195,7 +195,7 @@ def modulo(f: FunctionText, a: Value, b: Value) -> Value:
 
 
 def floor_divide(f: FunctionText, a: Value, b: Value) -> Value:
-    """The quotient rounded down; where it or the divisor is infinite, the quotient itself: infinity, a zero or NaN."""
+    """The quotient rounded down; where that of a finite number, or by zero, is infinite, that infinity."""
     if a.element == "float":
         return f.cast("fptrunc", floor_divide(f, *_wide(f, a, b)), "float")
     remainder = _remainder(f, a, b)
@@ -209,6 +209,6 @@ def floor_divide(f: FunctionText, a: Value, b: Value) -> Value:
     quotient = f.op("fdiv", a, b)
     result = f.select(f.fcmp("oeq", exact, zero), with_sign(f, zero, quotient), near)
     infinity = f.const_like(a, float("inf"))
-    is_infinite = f.fcmp("oeq", absolute(f, quotient), infinity)
-    is_kept = f.op("or", is_infinite, f.fcmp("oeq", absolute(f, b), infinity))
-    return f.select(is_kept, quotient, result)
+    kept = f.op("or", f.fcmp("one", absolute(f, a), infinity), f.fcmp("oeq", b, zero))
+    infinite = f.op("and", f.fcmp("oeq", absolute(f, quotient), infinity), kept)
+    return f.select(infinite, quotient, result)
