@@ -31,7 +31,7 @@ _HASH = re.compile(r"_[0-9a-f]{10}\b")
 _WIDTH = 132
 """Columns of the table where nobody says how wide a terminal is."""
 _NARROW = 120
-"""Columns below which the table of kernels has no room for locations and hints: these are lines below it."""
+"""Columns below which the table of kernels leaves out locations and hints: these are lines below it."""
 _ROWS = 16
 """Kernels and tensors that are printed; files have all."""
 
@@ -228,7 +228,7 @@ def _shorten(text: str) -> str:
 
 
 class _Kernels:
-    """The table of kernels: locations and hints are columns where there is room, else lines below."""
+    """The table of kernels: locations and hints are columns of a wide console, else lines below."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile

@@ -455,7 +455,7 @@ FAMILIES.update({"getitem": _getitem, "x.at": _at})
 
 ELSEWHERE = {
     **dict.fromkeys(
-        ("atleast_1d", "atleast_2d", "atleast_3d", "tril_indices", "triu_indices"),
+        ("atleast_1d", "atleast_2d", "atleast_3d", "tril_indices"),
         "called by name in tests/functions/test_arrangement.py",
     ),
     "population_count": "bits of integers alone, as `bitwise_count` of tests/functions",
