@@ -41,6 +41,13 @@ def linear_of_tensors(x: Any, w: Any, b: Any) -> Any:
     return ts.ops.gelu(ts.dist.all_reduce(ts.ops.matmul(x, w), axis="tp") + b)
 
 
+@ts.jit
+def linear_on_one_rank(x: ts.Tensor[64, 96, f32], w: ts.Tensor[96, 256, f32], b: ts.Tensor[256, f32]) -> Any:
+    """What `tessera inspect` and `tessera lint` can show: commands run without a mesh."""
+    with ts.dist.mesh(tp=1):
+        return linear(x, w, b)
+
+
 def step(M: int, K: int, N: int) -> tuple[Any, Any]:
     """What one rank does with its parts."""
     rng = np.random.default_rng(0)
