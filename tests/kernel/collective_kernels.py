@@ -60,7 +60,7 @@ def softmax(x: KTile["M", "N", ts.f32]) -> KTile["M", "N", ts.f32]:
 
 @kernel
 def columns(x: KTile["M", "N", ts.f32], s: KTile["M", ts.f32]) -> KTile["M", "N", ts.f32]:
-    """A tile that lies along one of the two axes of the grid is exchanged by each of its programs."""
+    """A tile that extends along one of the two axes of the grid is exchanged by each of its programs."""
     T = tile.context()
     total = tile.all_reduce(tile.load(s, T.m), "tp")
     return tile.load(x, rows=T.m, cols=T.n) * total[:, None]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import ops
+from tessera.backends.reference.compile import run_tape
 from tessera.diagnostics.error import InternalError
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
@@ -30,6 +31,7 @@ from tessera.stdlib.kernels import StandardLibrary
 from tessera.types.dtype import BY_NAME
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
+from tests.oracles.schedule_interpreter import run_program
 
 MACHINE = Machine("test", lanes=8)
 ONES = {"A": 1, "B": 1}
@@ -174,3 +176,16 @@ def _choices(x: Any, y: Any) -> list[Callable[[], Any]]:
             lambda: (lambda p: p + ops.transpose(p))((x @ x) * 0.1),
         ]
     return found
+
+
+def check_meaning(tape: Tape, given: Sequence[Array]) -> ModuleOp:
+    """Interpret the plan of a tape, and its host program, against the tape itself; the host program."""
+    wanted = run_tape(tape, [array.copy() for array in given])
+    module = ModuleOp([])
+    for count in (2, None):
+        module = run_schedule(simplify(tape), steps=count)
+        verify(module)
+        found = run_program(module, *[array.copy() for array in given])
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    return module

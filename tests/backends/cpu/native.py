@@ -109,6 +109,20 @@ class Native:
         assert (room[start + wanted :] == _CANARY).all(), "memory behind the scratch was written"
         return [part.array() for part in fenced]
 
+    def run_walled(self, arrays: Sequence[Array], sizes: Mapping[str, int], at_end: bool) -> Array:
+        """What the last buffer holds after all tasks, where an access outside of any buffer ends the process."""
+        name = self.kernel.value("symbol")
+        walled = [Walled(array, at_end) for array in arrays]
+        slots = [part.address for part in walled] + [sizes[symbol] for symbol in self.kernel.value("symbols")]
+        context = np.array([*slots, 0], np.int64)
+        tasks = self.tasks(context, 1)
+        memory = np.empty(self.call(f"{name}_scratch", context.ctypes.data) + 64, np.uint8)
+        scratch = memory.ctypes.data + -memory.ctypes.data % 64
+        for task in range(tasks):
+            self.call(name, context.ctypes.data, task, tasks, scratch)
+        found = ctypes.string_at(walled[-1].address, arrays[-1].nbytes)
+        return np.frombuffer(found, arrays[-1].dtype).reshape(arrays[-1].shape)
+
 
 def build(kernel: SpecOp, machine: Machine) -> Native:
     """The machine code of a kernel; its Target IR is verified on the way."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +18,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tests.backends.cpu.bodies import Writer, arrays_of, kernel_of, run_tape
-from tests.backends.cpu.native import Native, Walled, assert_close, build, machines
+from tests.backends.cpu.native import Native, assert_close, build, machines
 
 Array = np.ndarray[Any, Any]
 
@@ -143,17 +142,7 @@ def test_no_element_outside_is_read(case: Windows, at_end: bool) -> None:
         inputs = arrays_of(case.body(), sizes)
         expected = run_tape(case.body(), inputs, sizes)
         for native in natives(case):
-            walled = [Walled(array, at_end) for array in (*inputs, *expected)]
-            symbols = [sizes[name] for name in native.kernel.value("symbols")]
-            context = np.array([*(part.address for part in walled), *symbols, 0], np.int64)
-            name = native.kernel.value("symbol")
-            tasks = native.tasks(context, 1)
-            room = np.empty(native.call(f"{name}_scratch", context.ctypes.data) + 64, np.uint8)
-            scratch = room.ctypes.data + -room.ctypes.data % 64
-            for task in range(tasks):
-                native.call(name, context.ctypes.data, task, tasks, scratch)
-            found = ctypes.string_at(walled[-1].address, expected[0].nbytes)
-            assert_close([np.frombuffer(found, expected[0].dtype).reshape(expected[0].shape)], expected)
+            assert_close([native.run_walled([*inputs, *expected], sizes, at_end)], expected)
 
 
 def test_planes_of_one_channel_are_a_stencil() -> None:
