@@ -33,7 +33,7 @@ def _inner(rows: Any, x: Any) -> Any:
 
 def _reduce_panel(a: Any, width: int) -> tuple[Panel, Panel, Any, Any]:
     """The first columns and rows of [B, m, m]: panels from the left and from the right, and the rows of `Y` and `X`."""
-    index, turned = index_of(a.shape[-1]), ops.swapaxes(a, 1, 2)
+    index, transposed = index_of(a.shape[-1]), ops.swapaxes(a, 1, 2)
 
     def reduce_both(state: Any, j: Any) -> Any:
         vs, ys, xs, us = state
@@ -44,7 +44,7 @@ def _reduce_panel(a: Any, width: int) -> tuple[Panel, Panel, Any, Any]:
         y = ops.where(index > j, left * product, 0.0)
         row = ops.conj(ops.take(a, j, 1)) - sum_rows(own_v, ys) - sum_rows(own_x, us) - y
         u, right, beside = reflect_scaled(row, j + 1, index)
-        product = sum_rows(u, turned)
+        product = sum_rows(u, transposed)
         product = product - sum_rows(_inner(ys, u), vs) - sum_rows(_inner(us, u), xs)
         x = right * (product - v * ops.sum(ops.conj(y) * u, -1, keepdims=True))
         state = (
