@@ -338,8 +338,10 @@ def test_bodies_keep_what_cannot_be_rematerialized(
     assert kept_before == all_rows * ROWS_OF_BODIES.nbytes
     assert bits == same
     assert size < size_before
-    if name == "results":  # elsewhere the peak is not between the two loops alone
-        assert size_before - size == kept_before - kept
+    if name in ("scan", "results"):  # elsewhere the peak is not between the two loops alone
+        # A scan updates its carry in place, and with less kept its peak has a row more.
+        row = ROWS_OF_BODIES[0].nbytes if name == "scan" else 0
+        assert size_before - size == kept_before - kept - row
 
 
 def test_gradients_of_loops_in_bf16_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
